@@ -1,11 +1,10 @@
 """What counts as an input of a step, and what does not."""
 
 import copy
-import io
+import gc
 import math
 import pickle
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,120 +15,39 @@ from . import reference as ref
 from .conftest import (
     assert_close,
     backward,
-    batch,
     identical,
     in_step,
     randn,
     snapshot,
     take,
 )
-from .twins import LastOutput, Outputs, assert_same, fcs, mirror, parts_of, randomise
+from .twins import CASES, assert_same, fcs, mirror, parts_of, randomise
 
 # with and without the gradient formed, where rows are fewer than units
 FORMS = pytest.mark.parametrize("limit", [None, math.inf])
 ONE = randn(2, 5, seed=1), randn(2, 3, seed=2)  # a minibatch
 
 
-def trained(between=lambda model, optimizer, x: None, *, limit=None, steps=3):
-    """Three steps of one small network, with something between backward and step."""
-    model = fcs()
-    optimizer = RLS(model, momentum=0.5, max_grad_norm=limit)
-    for s in range(steps):
-        optimizer.zero_grad()
-        backward(model, *batch(2, s))
-        between(model, optimizer, randn(6, 5, seed=100 + s))
-        optimizer.step()
-    return snapshot(model, optimizer)
-
-
-def evaluate(model, optimizer, x):
-    model.eval()
-    model(x)
-    model.train()
-
-
-def look_without_gradients(model, optimizer, x):
-    with torch.no_grad():
-        model(x)
-    with torch.inference_mode():
-        model(x)
-
-
-def discard(model, optimizer, x):
-    model(x)
-
-
-def copy_and_train_the_copy(model, optimizer, x):
-    twin = copy.deepcopy(model)
-    twin(x).sum().backward()
-    assert all(p.grad is not None for p in twin.parameters())
-
-
-def pickle_and_train_the_copy(model, optimizer, x):
-    file = io.BytesIO()
-    torch.save(model, file)
-    file.seek(0)
-    torch.load(file, weights_only=False)(x).sum().backward()
-    pickle.loads(pickle.dumps(model))(x).sum().backward()
-
-
-COPIES = (copy_and_train_the_copy, pickle_and_train_the_copy)
-LOOKS = (evaluate, look_without_gradients, discard)
-
-
-@FORMS
-@pytest.mark.parametrize("between", [*LOOKS, *COPIES])
-def test_what_happens_between_backward_and_step_leaves_it_alone(between, limit):
-    assert identical(trained(limit=limit), trained(between, limit=limit))
-
-
-@FORMS
-def test_the_newest_optimiser_of_a_layer_takes_over(limit):
-    model, twin = fcs(), fcs()
-    old = RLS(model, max_grad_norm=1.0)
-    new, only = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
-    for each, optimizer in ((model, new), (twin, only)):
-        take(each, optimizer, *ONE)
-    assert identical(list(model.parameters()), list(twin.parameters()))
-    with pytest.raises(RuntimeError, match="another RLS was made for this layer later"):
-        backward(model, *batch(9, 0))
-        old.step()
-
-
-def test_a_closed_optimiser_gives_the_model_back():
-    model = fcs()
-    optimizer = RLS(model, max_grad_norm=1.0)
-    backward(model, *ONE)
-    assert model[0].weight.grad is None  # left unformed
-    optimizer.close()
-    backward(model, *ONE)
-    assert model[0].weight.grad is not None
-
-
-@FORMS
-@pytest.mark.parametrize("inplace", [False, True])
-def test_an_activation_in_place_after_time_steps_hides_no_input(limit, inplace):
-    found = []
-    for in_place in (False, inplace):
-        torch.manual_seed(0)
-        relu = nn.ReLU(inplace=in_place)
-        model = nn.Sequential(nn.Linear(4, 40), relu, nn.Linear(40, 3)).double()
-        layers = [{"layer": name, "time_steps": 5} for name in ("0", "2")]
-        optimizer = RLS(model, layers=layers, max_grad_norm=limit)
-        model(randn(5, 2, 4)).square().sum().backward()
-        assert [int(each.rows) for each in optimizer.pending()] == [10, 10]
-        optimizer.step()
-        found.append(list(model.parameters()))
-    assert identical(*found)
-
-
 def plain(model, optimizer):
     backward(model, *ONE)
 
 
-def a_pass_discarded_before(model, optimizer):
-    model(randn(6, 5, seed=3))
-    backward(model, *ONE)
+def passes_that_are_discarded(model, optimizer):
+    x = randn(6, 5, seed=3)
+    model(x)
+    plain(model, optimizer)
+    model(x)
+    with torch.no_grad():
+        model.eval()(x)
+    with torch.inference_mode():
+        model.train()(x)
+
+
+def copies_of_the_model_are_trained(model, optimizer):
+    plain(model, optimizer)
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        twin(randn(6, 5, seed=3)).sum().backward()
+        assert twin[0].weight.grad is not None
 
 
 def zero_grad_between_forward_and_backward(model, optimizer):
@@ -171,9 +89,15 @@ def stepped(passes, limit, model=None):
     return snapshot(model, optimizer)
 
 
-ZEROED = (zero_grad_between_forward_and_backward, zero_grad_after_another_backward)
-PASSES = (a_pass_discarded_before, *ZEROED, a_pass_run_again_by_checkpointing)
-PASSES += (a_backward_pass_to_the_inputs, a_pass_with_other_weights)
+PASSES = (
+    passes_that_are_discarded,
+    copies_of_the_model_are_trained,
+    zero_grad_between_forward_and_backward,
+    zero_grad_after_another_backward,
+    a_pass_run_again_by_checkpointing,
+    a_backward_pass_to_the_inputs,
+    a_pass_with_other_weights,
+)
 
 
 @FORMS
@@ -200,33 +124,54 @@ def test_an_activation_in_place_after_a_layer(limit):
     assert identical(stepped(plain, limit, changed), stepped(plain, limit))
 
 
-def conv_model():
-    conv = nn.Conv2d(1, 3, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten()
-    return nn.Sequential(*conv, nn.Linear(12, 150), nn.ReLU(), nn.Linear(150, 3))
+@FORMS
+@pytest.mark.parametrize("case", ["fc", "conv", "lstm", "output at every step"])
+def test_two_micro_batches_are_one_batch(case, limit):
+    found = []
+    for parts in ([slice(None)], [slice(2), slice(2, None)]):
+        model, inputs, outputs, layers = CASES[case]()
+        optimizer = RLS(model, momentum=0.5, max_grad_norm=limit, layers=layers)
+        for s in range(3):
+            x, target = randn(4, *inputs, seed=s), randn(4, *outputs, seed=9)
+            optimizer.zero_grad()
+            for part in parts:
+                backward(model, x[part], target[part], 1 / len(parts))
+            optimizer.step()
+        found.append(snapshot(model, optimizer))
+    assert_close(*found, 1e-11)
 
 
-def lstm_model():
-    return nn.Sequential(nn.LSTM(4, 5, batch_first=True), LastOutput(), nn.Linear(5, 3))
-
-
-MODELS = {conv_model: (1, 4, 4), lstm_model: (4, 4), lambda: fcs(16, 150, 3): (16,)}
+@pytest.mark.parametrize("leave", [RLS.close, repr])
+def test_an_optimiser_that_is_closed_or_dropped_gives_the_model_back(leave):
+    model = fcs()
+    optimizer = RLS(model, max_grad_norm=1.0)
+    backward(model, *ONE)
+    assert model[0].weight.grad is None  # left unformed
+    leave(optimizer)
+    del optimizer
+    gc.collect()
+    assert not model[0]._forward_hooks
+    backward(model, *ONE)
+    assert model[0].weight.grad is not None
 
 
 @FORMS
-@pytest.mark.parametrize(("make", "shape"), MODELS.items())
-def test_two_micro_batches_are_one_batch(make, shape, limit):
-    model = randomise(make(), scale=0.2)
-    twin = copy.deepcopy(model)
-    options = {"momentum": 0.5, "l1": 1e-4, "max_grad_norm": limit}
-    a, b = RLS(model, **options), RLS(twin, **options)
-    for s in range(3):
-        x, target = randn(128, *shape, seed=s), randn(128, 3, seed=9)
-        a.zero_grad(), b.zero_grad()
-        backward(model, x, target)
-        for half in (slice(64), slice(64, None)):
-            backward(twin, x[half], target[half], 0.5)
-        a.step(), b.step()
-    assert_close(snapshot(model, a), snapshot(twin, b), 1e-11)
+def test_the_newest_optimiser_of_a_layer_takes_over(limit):
+    model = fcs()
+    old = RLS(model, max_grad_norm=1.0)
+    assert identical(stepped(plain, limit, model), stepped(plain, limit))
+    del old
+
+
+def test_a_single_sequence_without_batch_is_a_batch_of_one():
+    layer, found = randomise(nn.LSTM(3, 5)), []
+    optimizer, x = RLS(layer), randn(4, 1, 3, seed=1)
+    for inputs in (x, x[:, 0]):
+        optimizer.zero_grad()
+        layer(inputs)[0].sum().backward()
+        found.append([step.x_mean for step in optimizer.pending()])
+        assert [step.time_steps for step in optimizer.pending()] == [4, 4]
+    assert_close(*found)
 
 
 @FORMS
@@ -240,17 +185,6 @@ def test_passes_of_both_forms_add_up(limit):
     backward(model, x[3:], target[3:], 9 / 12)
     optimizer.step()
     net.step(x, target)
-    assert_same(optimizer, net)
-
-
-@FORMS
-def test_a_short_last_batch_counts_with_its_own_size(limit):
-    model = fcs()
-    net = mirror(model)
-    optimizer = RLS(model, max_grad_norm=limit)
-    X, Y = randn(21, 5, seed=1), randn(21, 3, seed=2)
-    for x, target in zip(X.split(9), Y.split(9), strict=True):
-        in_step(model, optimizer, net, x, target)
     assert_same(optimizer, net)
 
 
@@ -320,36 +254,6 @@ def test_channels_last_weights_move_like_contiguous_ones():
         assert_close(*(run(form, momentum) for form in forms))
 
 
-@pytest.mark.filterwarnings("ignore:Using padding='same'")
-@pytest.mark.parametrize(
-    ("kernel", "dilation", "pads"),
-    [
-        (3, 1, [(1, 1), (1, 1)]),
-        ((2, 4), 1, [(0, 1), (1, 2)]),  # odd totals: torch puts the larger part last
-        ((2, 3), (3, 2), [(1, 2), (2, 2)]),
-    ],
-)
-def test_padding_same(kernel, dilation, pads):
-    layer = nn.Conv2d(2, 3, kernel, padding="same", dilation=dilation)
-    model = randomise(nn.Sequential(layer))
-    optimizer = RLS(model)
-    parts = parts_of(layer)
-    net = ref.Net([ref.Conv(*parts, layer.kernel_size, (1, 1), pads, layer.dilation)])
-    x, target = randn(2, 2, 5, 6, seed=1), randn(2, 3, 5, 6, seed=2)
-    in_step(model, optimizer, net, x, target)
-    assert_same(optimizer, net)
-
-
-def test_padding_valid_is_none():
-    mean = []
-    for padding in (0, "valid"):
-        model = randomise(nn.Sequential(nn.Conv2d(2, 3, 3, padding=padding)))
-        optimizer = RLS(model)
-        model(randn(2, 2, 5, 6, seed=1)).sum().backward()
-        mean.append(optimizer.pending()[0].x_mean)
-    assert torch.equal(*mean)
-
-
 @pytest.mark.parametrize("cell", [nn.RNN, nn.LSTM])
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("started", [True, False])
@@ -369,27 +273,11 @@ def test_recurrent_inputs_of_either_layout_and_start(cell, batch_first, started)
     net = ref.Net([(ref.LSTM if cell is nn.LSTM else ref.RNN)(*parts, theirs)])
     for _ in range(2):
         optimizer.zero_grad()
-        y, _ = layer(x if batch_first else x.transpose(0, 1), start)
+        y, _ = layer(x if batch_first else x.transpose(0, 1), hx=start)
         loss_mse(y if batch_first else y.transpose(0, 1), target).backward()
         optimizer.step()
         net.step(x, target, alpha=0.5)
     assert_same(optimizer, net)
-
-
-def test_start_given_by_name_and_a_single_sequence_without_batch():
-    layer = randomise(nn.LSTM(3, 5))
-    optimizer = RLS(layer)
-    x, start = randn(4, 1, 3, seed=1), (randn(1, 1, 5, seed=2), randn(1, 1, 5, seed=3))
-    seen = []
-    for inputs, hx in ((x, start), (x[:, 0], tuple(s[:, 0] for s in start))):
-        optimizer.zero_grad()
-        layer(inputs, hx=hx)[0].sum().backward()
-        steps = optimizer.pending()
-        seen.append([each.x_mean for each in steps])
-        assert [each.time_steps for each in steps] == [4, 4]
-    assert_close(*seen)
-    want = torch.cat([start[0].view(1, 5), layer(x, start)[0][:-1, 0]]).mean(0)
-    torch.testing.assert_close(seen[0][1][:-1], want)
 
 
 @pytest.mark.parametrize("cell", [nn.RNN, nn.LSTM])
@@ -406,19 +294,6 @@ def test_the_last_state_serves_as_the_output(cell):
     assert_close(*found, 1e-13)
 
 
-@FORMS
-@pytest.mark.parametrize("T", [1, 4])
-def test_fc_layers_on_sequences_count_the_time_steps_they_are_told(limit, T):
-    layer = randomise(nn.Linear(5, 11))
-    model = nn.Sequential(layer)
-    layers = [{"layer": "0", "time_steps": T}]
-    optimizer = RLS(model, layers=layers, max_grad_norm=limit)
-    net = mirror(model, steps=T)
-    x, target = randn(2, 4, 5, seed=1), randn(2, 4, 11, seed=2)
-    in_step(model, optimizer, net, x, target)
-    assert_same(optimizer, net)
-
-
 def test_a_layer_that_no_gradient_reached_stands_still():
     model = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)}).double()
     optimizer = RLS(model, momentum=0.5, l1=1e-3)
@@ -429,15 +304,3 @@ def test_a_layer_that_no_gradient_reached_stands_still():
     assert torch.equal(model["b"].weight, before)
     assert not torch.equal(model["a"].weight, before)
     assert not optimizer.state[model["b"].weight]
-
-
-def test_in_a_stack_the_outputs_of_one_layer_are_the_inputs_of_the_next():
-    first, second = nn.RNN(3, 4, batch_first=True), nn.RNN(4, 5, batch_first=True)
-    model = randomise(nn.Sequential(first, Outputs(), second))
-    optimizer = RLS(model)
-    y, _ = model(randn(2, 4, 3))
-    y.sum().backward()
-    first, _, second, _ = (each.x_mean for each in optimizer.pending())
-    hidden = model[0](randn(2, 4, 3))[0].mean((0, 1))
-    torch.testing.assert_close(second[:-1], hidden)
-    np.testing.assert_allclose(first[:-1], randn(2, 4, 3).mean((0, 1)))

@@ -10,16 +10,9 @@ from labkit.rls import RLS, NumericalError, RunningMeanRLS, rls_step
 from labkit.rls.block_step import BlockStep
 
 from .conftest import assert_close, batch, identical, randn, snapshot, take
-from .twins import fcs, randomise
+from .twins import fcs
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
-DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-LONG = pytest.mark.long
-# float32 is the type that wears out sooner.
-WORN = pytest.mark.parametrize(
-    "dtype", [torch.float32, pytest.param(torch.float64, marks=LONG)]
-)
-STEPS = pytest.mark.parametrize("steps", [10_000, pytest.param(100_000, marks=LONG)])
 FORMS = pytest.mark.parametrize("limit", [None, math.inf])
 
 
@@ -32,76 +25,34 @@ def trusted(P, h, options):
     return BlockStep(None, options, {"P": P}, None, None, 1, None, h).sound
 
 
-def worn(dtype, inputs):
-    """P after a step on each input, and whether it was healthy all the time."""
-    n = inputs.shape[1]
-    P, theta = torch.eye(n, dtype=dtype), torch.zeros(1, n, dtype=dtype)
-    sound = torch.tensor(True)
-    with torch.inference_mode():
-        for x in inputs:
-            sound &= trusted(P, rls_step(theta, P, x, theta), limits(1.0))
-    assert P.isfinite().all() and torch.equal(P, P.T)
-    return P, sound
-
-
-@WORN
-@STEPS
-def test_zero_inputs_leave_P_alone(dtype, steps):
-    x = torch.tensor([0.0, 0.0, 1.0], dtype=dtype)  # zeros, and the one of the bias
-    P, sound = worn(dtype, x.expand(steps, 3))
-    assert sound
-    assert torch.equal(P[:2, :2], torch.eye(2, dtype=dtype))
-    rtol = {torch.float32: 1e-2, torch.float64: 1e-10}[dtype]
-    want = torch.tensor(1 / (1 + 0.1 * steps), dtype=dtype)
-    torch.testing.assert_close(P[2, 2], want, rtol=rtol, atol=0)
-
-
-@WORN
-@STEPS
-def test_collinear_inputs_wear_out_one_direction(dtype, steps):
-    v = torch.tensor([3.0, -1.0, 2.0, 1.0], dtype=dtype)
+def test_collinear_inputs_wear_out_one_direction():
+    v, steps = torch.tensor([3.0, -1.0, 2.0, 1.0]), 10_000
+    P, theta = torch.eye(4), torch.zeros(1, 4)
     sizes = 0.5 + torch.rand(steps, generator=torch.Generator().manual_seed(0))
-    P, sound = worn(dtype, sizes.to(dtype)[:, None] * v)
-    grown = 0.1 * sizes.double().square().sum()
-    A = torch.eye(4).double() + grown * torch.outer(v.double(), v.double())
-    atol = {torch.float32: 1e-4, torch.float64: 1e-11}[dtype]
-    torch.testing.assert_close(P.double(), torch.linalg.inv(A), rtol=0, atol=atol)
-    # float32 may see h just below 1 where x' P x is rounding; then the guard speaks
-    assert sound or dtype == torch.float32
+    for size in sizes:
+        rls_step(theta, P, size * v, theta)
+    assert torch.equal(P, P.T)
+    A = torch.eye(4) + 0.1 * sizes.square().sum() * torch.outer(v, v)
+    wanted = torch.linalg.inv(A.double())
+    torch.testing.assert_close(P.double(), wanted, rtol=0, atol=1e-4)
 
 
-def one_direction(dtype, forgetting=0.99, **options):
-    model = nn.Sequential(nn.Linear(3, 2, bias=False)).to(dtype)
-    x = torch.tensor([[1.0, 2.0, -1.0]], dtype=dtype)
-    target = torch.zeros(1, 2, dtype=dtype)
-    return model, RLS(model, forgetting=forgetting, **options), x, target
-
-
-@WORN
 @pytest.mark.parametrize("size", [0, 1])
-def test_forgetting_on_one_direction_or_none_ends_with_a_word(dtype, size):
-    model, optimizer, x, target = one_direction(dtype)
+def test_forgetting_on_one_direction_or_none_ends_with_a_word(size):
+    model = nn.Sequential(nn.Linear(3, 2, bias=False))
+    optimizer = RLS(model, forgetting=0.99)
+    x = size * torch.tensor([[1.0, 2.0, -1.0]])
     words = "(wound up|at least)" if size else "wound up"
     with pytest.raises(NumericalError, match=f"'0', step .*{words}"):
         for _ in range(100_000):
-            take(model, optimizer, size * x, target)
+            take(model, optimizer, x, torch.zeros(1, 2))
     state = optimizer.state[model[0].weight]
     assert state["P"].isfinite().all() and torch.equal(state["P"], state["P"].T)
     assert model[0].weight.isfinite().all()
     # the unexcited directions grow by 1 / 0.99 a step: at 3 / eps P is worthless
-    grown = (3 - size) * 0.99 ** -int(state["step"]) * torch.finfo(dtype).eps / 3
+    eps = torch.finfo(torch.float32).eps
+    grown = (3 - size) * 0.99 ** -int(state["step"]) * eps / 3
     assert 0.05 < grown < 1.1
-
-
-def test_forgetting_on_one_direction_with_resets_goes_on():
-    options = {"forgetting": 0.95, "on_failure": "reset"}
-    model, optimizer, x, target = one_direction(torch.float32, **options)
-    for _ in range(800):
-        take(model, optimizer, x, target)
-    state = optimizer.state[model[0].weight]
-    assert state["resets"] == 2  # one in some 315 steps
-    assert state["P"].isfinite().all() and torch.equal(state["P"], state["P"].T)
-    assert model[0].weight.isfinite().all()
 
 
 OPTIONS = {"momentum": 0.5, "l1": 1e-3, "P0_scale": 2.0}
@@ -138,17 +89,6 @@ def test_a_gradient_that_is_not_finite_changes_nothing(bad, limit, forgetting):
     twin, other = running(**options)
     again(twin, other)
     assert identical(snapshot(model, optimizer), snapshot(twin, other))
-
-
-@FORMS
-def test_an_input_that_is_not_finite_changes_nothing(limit):
-    model, optimizer = running(**OPTIONS, max_grad_norm=limit)
-    before = snapshot(model, optimizer)
-    x = randn(2, 5)
-    x[1, 3] = math.nan
-    with pytest.raises(NumericalError, match="the gradient's norm is nan"):
-        take(model, optimizer, x, randn(2, 3, seed=9))
-    assert identical(before, snapshot(model, optimizer))
 
 
 def test_a_failure_in_the_first_step_changes_nothing():
@@ -248,6 +188,7 @@ SETTINGS = {
     "momentum": {"momentum": 0.5},
     "l1": {"l1": 1e-3},
     "forgetting": {"forgetting": 0.97},
+    "decay": {"weight_decay": 0.1},
     "no limit": {"max_grad_norm": math.inf},
     "clip": {"max_grad_norm": 5.0},
 }
@@ -315,14 +256,6 @@ def test_masks_of_a_relative():
     assert identical(before, weights_and_P(model, optimizer))
     with pytest.raises(NumericalError, match="step 4"):
         optimizer.check()
-
-
-def test_check_is_silent_before_the_first_step_and_after_good_ones():
-    model = randomise(nn.Sequential(nn.Linear(3, 2)))
-    optimizer = RLS(model)
-    optimizer.check()
-    take(model, optimizer, randn(2, 3), randn(2, 2))
-    optimizer.check()
 
 
 def test_check_names_the_first_failure_and_survives_a_reload():

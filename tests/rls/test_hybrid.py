@@ -15,12 +15,11 @@ from labkit.rls import RLS, Hybrid, NumericalError
 from . import reference as ref
 from .conftest import (
     assert_close,
-    assert_resumes,
     identical,
     randn,
     snapshot,
 )
-from .twins import assert_same, fcs, mirror, randomise, theta
+from .twins import assert_same, fcs, mirror, theta
 
 
 def hybrid(model, *, layers=("0",), **options):
@@ -82,19 +81,6 @@ def test_a_plain_layer_before_a_residual_one_gets_its_gradient():
     optimizer.step()
 
 
-def test_save_and_load_in_mid_run_continue_to_the_last_bit(tmp_path):
-    def make():
-        layers = nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3)
-        model = randomise(nn.Sequential(*layers))
-        return model, hybrid(model, momentum=0.5, l1=1e-5, max_grad_norm=0.5)
-
-    def run(model, optimizer, steps):
-        for s in steps:
-            both(model, optimizer, randn(4, 1, 4, 4, seed=s), labels(4, s))
-
-    assert_resumes(make, run, tmp_path / "run.pt")
-
-
 @pytest.mark.parametrize(
     ("spoiled", "named"), [("0", "0"), ("2", r"\(those of Adam\)")]
 )
@@ -135,20 +121,16 @@ def test_groups_are_those_of_both():
     assert optimizer.rls.param_groups[0]["lr"] == 0.1
 
 
-@pytest.mark.parametrize("kind", ["hidden", "output", "order"])
-def test_a_checkpoint_of_another_network_is_refused_whole(kind):
-    sizes = {"hidden": (6, 7, 3), "output": (5, 7, 4)}.get(kind, (5, 7, 3))
-    layers = ("2", "0") if kind == "order" else ("0",)
-    own = ("0", "2") if kind == "order" else ("0",)
-    wide = nn.Sequential(*fcs(*sizes), nn.ReLU(), nn.Linear(sizes[-1], 3).double())
-    model = nn.Sequential(*fcs(), nn.ReLU(), nn.Linear(3, 3).double())
-    other, optimizer = hybrid(wide, layers=layers), hybrid(model, layers=own)
-    both(wide, other, randn(4, sizes[0]), labels(4, 0))
-    both(model, optimizer, randn(4, 5), labels(4, 0))
+def test_a_checkpoint_of_layers_in_another_order_is_refused_whole():
+    made = []
+    for layers in (["2", "0"], ["0", "2"]):
+        model = nn.Sequential(*fcs(), nn.ReLU(), nn.Linear(3, 3).double())
+        optimizer = hybrid(model, layers=layers)
+        both(model, optimizer, randn(4, 5), labels(4, 0))
+        made.append(optimizer)
     before = snapshot(model, optimizer)
-    message = {"order": "is of layers .'2', '0'"}.get(kind, "shape .* this checkpoint")
-    with pytest.raises(ValueError, match=message):
-        optimizer.load_state_dict(other.state_dict())
+    with pytest.raises(ValueError, match=r"is of layers .'2', '0'"):
+        optimizer.load_state_dict(made[0].state_dict())
     assert identical(before, snapshot(model, optimizer))
 
 

@@ -191,16 +191,6 @@ def test_hybrid_and_cross_entropy():
     assert any(r.clipped for r in found)
 
 
-def test_the_short_batch_is_kept_or_dropped():
-    for drop_last, steps in ((False, 3), (True, 2)):
-        found, *_ = records(RLS, drop_last=drop_last)
-        assert len(found) == steps
-    g = torch.Generator().manual_seed(0)
-    X, y = data(16)
-    full = train(fcs(), adam(fcs()), X, y, batch_size=8, generator=g)
-    assert len(list(full)) == 2
-
-
 def test_the_model_is_in_training_mode_in_every_step_and_keeps_it():
     model = fcs().eval()
     for _ in train(model, RLS(model), *data(), epochs=2, batch_size=8, test=data(5)):

@@ -20,8 +20,7 @@ from labkit.rls import (
 )
 
 from .conftest import RULE, identical, randn, snapshot, take
-from .test_optimizer import CASES
-from .twins import fcs, randomise
+from .twins import CASES, fcs, randomise
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 STEPS = 4

@@ -38,6 +38,53 @@ def fcs(inputs=5, hidden=7, outputs=3, bias=True, seed=0):
     return randomise(nn.Sequential(first, nn.ReLU(), last), seed)
 
 
+def fc(bias=True):
+    return fcs(bias=bias), (5,), (3,), None
+
+
+def conv(bias=True):
+    first = nn.Conv2d(2, 3, 3, stride=2, padding=1, bias=bias), nn.Tanh()
+    second = nn.Conv2d(3, 4, (2, 3), bias=bias), nn.Tanh(), nn.Flatten()
+    model = nn.Sequential(*first, *second, nn.Linear(4 * 3 * 2, 3, bias=bias))
+    return randomise(model), (2, 8, 8), (3,), None
+
+
+def dilated():
+    form = {"stride": (1, 2), "padding": (2, 1), "dilation": (2, 3)}
+    layers = nn.Conv2d(2, 3, (3, 2), **form), nn.ReLU(), nn.Flatten()
+    model = nn.Sequential(*layers, nn.Linear(3 * 7 * 3, 2))
+    return randomise(model), (2, 7, 6), (2,), None
+
+
+def recurrent(cell, bias=True):
+    form = {"batch_first": True, "bias": bias}
+    layers = cell(3, 5, **form), Outputs(), cell(5, 4, **form), LastOutput()
+    model = nn.Sequential(*layers, nn.Linear(4, 3, bias=bias))
+    return randomise(model), (4, 3), (3,), None
+
+
+def predictor():
+    """An output at every one of four time steps, (8) with t_0 = 1."""
+    model = nn.Sequential(nn.LSTM(3, 5, batch_first=True), Outputs(), nn.Linear(5, 9))
+    layers = ["0", {"layer": "2", "time_steps": 4}]
+    return randomise(model), (4, 3), (4, 9), layers
+
+
+# layer kind -> model, shapes of inputs and targets, and the layers to train
+CASES = {
+    "fc": fc,
+    "fc without bias": lambda: fc(bias=False),
+    "conv": conv,
+    "conv without bias": lambda: conv(bias=False),
+    "conv dilated": dilated,
+    "rnn": lambda: recurrent(nn.RNN),
+    "rnn without bias": lambda: recurrent(nn.RNN, bias=False),
+    "lstm": lambda: recurrent(nn.LSTM),
+    "lstm without bias": lambda: recurrent(nn.LSTM, bias=False),
+    "output at every step": predictor,
+}
+
+
 def theta(weight, bias):
     """(n, N) of the paper from torch's layout, as NumPy."""
     W = weight.detach().flatten(1).T
