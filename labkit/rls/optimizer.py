@@ -101,7 +101,9 @@ class RLS(torch.optim.Optimizer):
     sums, makes all of them step as one process with all rows, to rounding, and equal to
     the last bit, so failures and resets happen on all at once. Gradients are averaged;
     for unequal shares each worker scales its loss by $p M_r / M$, M_r its own rows of M
-    on p workers. P is not sent and not divided.
+    on p workers. P is not sent and not divided. A model that is wrapped in
+    DistributedDataParallel after ``RLS(model)`` without ``workers`` is not noticed:
+    each worker's P then follows its own rows only, and the weights drift apart.
 
     Examples
     --------
