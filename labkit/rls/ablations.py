@@ -41,23 +41,18 @@ class KailathRLS(RLS):
                 "KailathRLS needs every row of the minibatch, and workers share only "
                 "means: train in one process"
             )
-        self.rows = {capture.blocks[0]: [] for capture in self.captures}
+        self.rows = {block.weight: [] for block in self.blocks}
         for capture in self.captures:
             capture.module.register_forward_hook(WeakHook(self.read))
 
     def hooked(self, module: nn.Module) -> bool:
         """Return whether a layer is trained here."""
-        return any(capture.module is module for capture in self.captures)
+        return module.weight in self.rows
 
     def read(self, module: nn.Module, args: tuple, output: Tensor) -> None:
         """Keep the rows of a forward pass whose output gets a gradient."""
-        (rows,) = (
-            self.rows[capture.blocks[0]]
-            for capture in self.captures
-            if capture.module is module
-        )
         if output.requires_grad:
-            X = args[0].detach().flatten(0, -2)
+            rows, X = self.rows[module.weight], args[0].detach().flatten(0, -2)
             output.register_hook(lambda _: rows.append(X))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -77,7 +72,7 @@ class KailathRLS(RLS):
     ) -> None:
         """Step with the new P, which is symmetrised."""
         P, forgetting, l1 = state["P"], each.options["forgetting"], each.options["l1"]
-        rows = self.rows[each.block]
+        rows = self.rows[each.block.weight]
         X = torch.cat(rows)
         rows.clear()
         if self._on_cpu(X) and len(X) != each.rows:

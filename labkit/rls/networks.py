@@ -28,21 +28,14 @@ def small_cnn(
 ) -> nn.Sequential:
     """Build a CNN for gray images given as rows, (M, side^2) -> (M, classes).
 
-    Filters are 3 x 3, and each layer is pooled 2 x 2; 2 ** len(channels) must divide
-    ``side``.
+    Filters are 3 x 3. Each layer is pooled 2 x 2, without an odd last row or column.
     """
-    if side % 2 ** len(channels):
-        raise ValueError(
-            f"side must be a multiple of {2 ** len(channels)}, as each of the "
-            f"{len(channels)} layers halves it; got {side}"
-        )
-    layers: list[nn.Module] = [nn.Unflatten(1, (1, side, side))]
-    before = 1
-    for after in channels:
-        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-        before, side = after, side // 2
+    layers = _filters(1, [(after, 1) for after in channels])
+    inputs = channels[-1] * (side // 2 ** len(channels)) ** 2
     return nn.Sequential(
-        *layers, nn.Flatten(), *dense_network(before * side**2, hidden, classes)
+        nn.Unflatten(1, (1, side, side)),
+        *layers,
+        *dense_network(inputs, hidden, classes),
     )
 
 
@@ -53,13 +46,18 @@ def vgg5(classes: int = 10) -> nn.Sequential:
     is a pooling after the second, the fourth and, unlike in VGG-16, the fifth CONV
     layer, since otherwise the P of the hidden layer would have 16,385 rows.
     """
+    layers = _filters(3, [(64, 0), (64, 1), (128, 0), (128, 1), (256, 1)])
+    return nn.Sequential(*layers, *dense_network(256 * 16, 1024, classes))
+
+
+def _filters(before: int, sizes: Sequence[tuple[int, int]]) -> list[nn.Module]:
+    """Build CONV layers from (channels, number of poolings), with rows as output."""
     layers: list[nn.Module] = []
-    before = 3
-    for after, pool in ((64, 0), (64, 1), (128, 0), (128, 1), (256, 1)):
+    for after, poolings in sizes:
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
-        layers += [nn.MaxPool2d(2)] * pool
+        layers += [nn.MaxPool2d(2)] * poolings
         before = after
-    return nn.Sequential(*layers, nn.Flatten(), *dense_network(256 * 16, 1024, classes))
+    return [*layers, nn.Flatten()]
 
 
 class SequenceClassifier(nn.Module):

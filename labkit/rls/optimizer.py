@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.check import check_kind, check_options
+from labkit.check import check_options
 from labkit.rls.block_step import BlockStep, NumericalError
 from labkit.rls.capture import Block, Capture
 from labkit.rls.checks import OPTIONS, check_fan_in, check_model, choose_layers
@@ -202,7 +202,6 @@ class RLS(torch.optim.Optimizer):
         """
         loss = None
         if closure is not None:
-            check_kind("closure", closure, Callable, "a function, or None")
             with torch.enable_grad():
                 loss = closure()
         with torch.no_grad():
@@ -284,8 +283,11 @@ class RLS(torch.optim.Optimizer):
 
     def check(self) -> None:
         """Raise NumericalError for a failure at any step; waits once for the device."""
-        states = {block.name: self.state[block.weight] for block in self.blocks}
-        noted = {k: each["failed_at"] for k, each in states.items() if "step" in each}
+        noted = {
+            block.name: self.state[block.weight]["failed_at"]
+            for block in self.blocks
+            if block.weight in self.state
+        }
         first = torch.stack([*noted.values()]).tolist() if noted else []
         failed = [pair for pair in zip(first, noted, strict=True) if pair[0]]
         if failed:
@@ -429,9 +431,6 @@ class RLS(torch.optim.Optimizer):
         own = [group["layer"] for group in self.param_groups]
         if names != own:
             raise ValueError(f"this checkpoint is of layers {names}, not {own}")
-        for group in state["param_groups"]:
-            for name, default in self.defaults.items():
-                group.setdefault(name, default)
         options = {p: group for group in self.param_groups for p in group["params"]}
         for block in self.blocks:
             kept = state["state"].get(block.weight)

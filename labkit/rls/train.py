@@ -147,14 +147,15 @@ def train(
         value = value.detach()
         return value if workers is None else workers.sum([value])[0] / workers.size
 
-    def norm_of():
-        """Clip, and return the norm; RLS does so within its step."""
-        return nn.utils.clip_grad_norm_(model.parameters(), clip())
+    def finish():
+        """Clip, step, and return the norm; RLS clips within its step."""
+        if not by_rls:
+            norm = nn.utils.clip_grad_norm_(model.parameters(), clip())
+        optimizer.step()
+        return own.gradient_norm if by_rls else norm
 
     def whole(x, y):
-        value, norm = backward(x, y), None if by_rls else norm_of()
-        optimizer.step()
-        return value, own.gradient_norm if by_rls else norm
+        return backward(x, y), finish()
 
     run = record(whole, device=inputs.device, optimizer=optimizer) if record else whole
     limit, last, step = math.inf, math.nan, 0
@@ -168,16 +169,11 @@ def train(
             try:
                 with clock:
                     x, y = inputs[rows], labels[rows]
-                    if watch:
-                        value = backward(x, y)
-                    else:
-                        value, norm = run(x, y)
+                    value, norm = (backward(x, y), None) if watch else run(x, y)
                 if watch:
                     seen = watch()
                     with clock:
-                        norm = None if by_rls else norm_of()
-                        optimizer.step()
-                        norm = own.gradient_norm if by_rls else norm
+                        norm = finish()
                 if closes and by_rls:
                     own.check()
             except NumericalError as error:
