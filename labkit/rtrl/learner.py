@@ -86,7 +86,7 @@ class Learner:
                 rows = mask.view(-1, *[1] * (old.ndim - 1))
                 new[name] = torch.where(rows, new[name], old)
         vars(self).update(new)  # all at once
-        return self.cell.hidden(self.state)
+        return self.cell.hidden(self.state).clone()  # `reset` writes into the state
 
     @torch.no_grad()
     def gradient(self, dL_dh: Tensor) -> Tensor:

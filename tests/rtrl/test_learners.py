@@ -225,6 +225,15 @@ def test_reset_of_one_sequence(name, rank, kind):
 
 
 @every
+def test_a_reset_leaves_what_a_step_returned(name, rank):
+    learner = make(name, rank, small())
+    h = learner.step(inputs(1)[0])
+    before = h.clone()
+    learner.reset()
+    assert torch.equal(h, before) and h.any()
+
+
+@every
 def test_reset_of_none_and_of_all(name, rank):
     cell, xs = small(), inputs(6)
     learner, fresh = make(name, rank, cell), make(name, rank, cell)
