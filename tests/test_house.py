@@ -256,7 +256,7 @@ WEIGHTS = {
     "tests/bpls": (15_500, 15_471),
     "tests/broad": (18_000, 15_430),
     "tests/hessian_free": (21_500, 21_500),
-    "tests/rtrl": (22_000, 22_010),
+    "tests/rtrl": (22_000, 22_073),
     "tests/instruments": (10_500, 10_494),
     "tests/device": (8_500, 8_483),
     "tests/optimisers": (4_000, 1_875),

@@ -194,7 +194,7 @@ async def test_the_last_rows_of_a_burst_are_drawn_when_an_event_loop_runs():
 
 def test_headless_hears_no_row():
     plot, trace, _ = live(interactive=False)
-    assert trace._subscribers == []
+    assert trace._subscribers == {}
     row(trace, 0)
     plot.update()
     assert count(plot) == 1
