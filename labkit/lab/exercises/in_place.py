@@ -41,12 +41,14 @@ def in_place(function: Callable, hers: Callable) -> Iterator[None]:
 
     Examples
     --------
+    >>> import torch
     >>> from labkit.rls import update
-    >>> with in_place(update.or_one, lambda factor, still, like: "hers"):
-    ...     update.or_one(1, None, None)
-    'hers'
-    >>> update.or_one(1, None, None)
-    1
+    >>> norm = torch.tensor(3.0)
+    >>> with in_place(update.clip_factor, lambda norm, limit: "the learner's"):
+    ...     update.clip_factor(norm, 3.5)
+    "the learner's"
+    >>> update.clip_factor(norm, 3.5)
+    tensor(1.)
     """
     function = plain(function)
     with _LOCK:
