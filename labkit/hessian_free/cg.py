@@ -7,13 +7,14 @@ The baseline of Emirahmetoglu and Stewart: for a positive definite B, minimise
 over the Krylov space. On B = A'A + lambda I and b = A'b' that space is the one of
 :func:`labkit.hessian_free.lsmr` with damping sqrt(lambda); at equal k, CG has the lower
 q there and LSMR the smaller gradient B x - b. The iteration stays on the device, flat
-(:mod:`labkit.hessian_free.vectors`); every ``check_every`` iterations the host reads
-at once what the stop test needs of them. What was computed past the end is dropped.
+(:mod:`labkit.hessian_free.vectors`); the host reads what the stop test needs, once an
+iteration.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 import torch
@@ -27,7 +28,6 @@ from labkit.hessian_free.vectors import (
     Vector,
     as_tuple,
     check_like,
-    looks,
     positive,
 )
 
@@ -49,9 +49,6 @@ def cg_steps(
     b: Vector,
     x0: Vector | None = None,
     M: Vector | None = None,
-    *,
-    check_every: int = 1,
-    maxiter: int | None = None,
 ) -> Iterator[CGStep]:
     r"""Yield the iterates of preconditioned CG, without stopping.
 
@@ -64,8 +61,7 @@ def cg_steps(
 
     B, b and x0 are those of :func:`cg`, M its preconditioner. A direction without
     positive curvature is not followed: alpha = 0 there, and ``curvature`` <= 0 says so.
-    The host waits for the device once in ``check_every`` iterations; after ``maxiter``,
-    if it is given, the generator ends.
+    The host waits for the device once an iteration.
 
     An iteration costs one B, at most 15 kernels and 21 reads or writes of a vector.
     """
@@ -84,32 +80,25 @@ def cg_steps(
     y = r if M is None else r / M
     p, ry = y, torch.dot(r, y)
     q = torch.dot(r + b, x)
-    iterates, scalars, k, done = [x], [q, ry, torch.ones_like(q)], 0, 0
-    while maxiter is None or done < maxiter:
-        size = min(check_every, (maxiter or math.inf) - done)
-        for _ in range(size):
-            Bp = product(p)
-            pBp = torch.dot(p, Bp)
-            alpha = torch.where(pBp > 0, ry / pBp, 0.0)  # (1)
-            x = torch.addcmul(x, p, alpha)  # (2)
-            r = torch.addcmul(r, Bp, alpha, value=-1)  # (3)
-            y = r if M is None else r / M  # (4)
-            ry, ry_o = torch.dot(r, y), ry
-            p = torch.addcmul(y, p, ry / positive(ry_o))  # (5)
-            q = torch.dot(r + b, x)  # (6)
-            iterates.append(x)
-            scalars += [q, ry, pBp]
-        values = torch.stack(scalars).view(-1, 3).tolist()
-        for x_k, (q_k, ry_k, pBp_k) in zip(iterates, values, strict=True):
-            if not all(map(math.isfinite, (q_k, ry_k, pBp_k))):
-                raise FloatingPointError(
-                    f"a product with B is not finite at iteration {k} "
-                    f"(q = {q_k}, <r, y> = {ry_k}, <p, B p> = {pBp_k})"
-                )
-            rnorm, curvature = math.sqrt(max(ry_k, 0.0)), pBp_k if k else math.nan
-            yield CGStep(k, space.blocks(x_k), -0.5 * q_k, rnorm, curvature)  # (6)
-            k += 1
-        iterates, scalars, done = [], [], done + size
+    pBp = torch.ones_like(q)
+    for k in count():
+        q_k, ry_k, pBp_k = torch.stack((q, ry, pBp)).tolist()
+        if not all(map(math.isfinite, (q_k, ry_k, pBp_k))):
+            raise FloatingPointError(
+                f"a product with B is not finite at iteration {k} "
+                f"(q = {q_k}, <r, y> = {ry_k}, <p, B p> = {pBp_k})"
+            )
+        rnorm, curvature = math.sqrt(max(ry_k, 0.0)), pBp_k if k else math.nan
+        yield CGStep(k, space.blocks(x), -0.5 * q_k, rnorm, curvature)  # (6)
+        Bp = product(p)
+        pBp = torch.dot(p, Bp)
+        alpha = torch.where(pBp > 0, ry / pBp, 0.0)  # (1)
+        x = torch.addcmul(x, p, alpha)  # (2)
+        r = torch.addcmul(r, Bp, alpha, value=-1)  # (3)
+        y = r if M is None else r / M  # (4)
+        ry, ry_o = torch.dot(r, y), ry
+        p = torch.addcmul(y, p, ry / positive(ry_o))  # (5)
+        q = torch.dot(r + b, x)  # (6)
 
 
 class CGResult(NamedTuple):
@@ -175,15 +164,7 @@ def cg(
         if x is not None:
             check_like(name, x, b)
     q, rnorm, kept, t = [], [], [], 0
-    steps = cg_steps(
-        B,
-        b,
-        x0,
-        preconditioner,
-        check_every=looks(as_tuple(b)[0]),
-        maxiter=options.maxiter,
-    )
-    for step in steps:
+    for step in cg_steps(B, b, x0, preconditioner):
         k = step.k
         q.append(step.q)
         rnorm.append(step.rnorm)

@@ -28,17 +28,16 @@ norm, towards               normal equations, with C = diag(c)
 check (printed f_val, undefined there), and the best iterate is returned, not the last.
 
 Latin letters are vectors, flat inside (:mod:`labkit.hessian_free.vectors`); Greek ones
-are scalars. The bidiagonalisation stays on the device, as do its alpha and beta, with
-the vectors v, until the stopping rule is applied, every ``check_every`` iterations.
-Then the host reads them at once and does the plane rotations (:func:`rotate`), a few
-dozen operations in float64 that are cheaper there than launched as kernels; their
-coefficients update the iterates. What was computed past the end is dropped, so that
-``check_every`` changes no result. :mod:`labkit.hessian_free.stopping` has the rules.
+are scalars. The bidiagonalisation stays on the device. The host reads its alpha and
+beta at each iteration and does the plane rotations (:func:`rotate`), a few dozen
+operations in float64 that are cheaper there than launched as kernels; their
+coefficients update the iterates. :mod:`labkit.hessian_free.stopping` has the rules.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 import torch
@@ -51,7 +50,6 @@ from labkit.hessian_free.vectors import (
     Vector,
     flat_norm,
     keep_freed,
-    looks,
     positive,
 )
 
@@ -141,7 +139,6 @@ class LSMRStep:
     x: tuple[Tensor, ...] = field(repr=False)
     norms: Norms
     exhausted: bool  # residual or gradient is at rounding error
-    last: bool  # the host waits for the device before the next one
 
 
 def bidiagonalise(
@@ -164,9 +161,7 @@ def bidiagonalise(
 
 
 @torch.no_grad()
-def lsmr_steps(
-    system: System, *, check_every: int = 1, maxiter: int | None = None
-) -> Iterator[LSMRStep]:
+def lsmr_steps(system: System) -> Iterator[LSMRStep]:
     r"""Yield the iterates d_0, d_1, ... of LSMR on a :class:`System`.
 
     (7) $\bar h = h - \frac{\bar\theta \rho}{\rho_o \bar\rho_o} \bar h$
@@ -174,13 +169,12 @@ def lsmr_steps(
     (9) $h = v - \frac{\theta}{\rho} h$
 
     :func:`bidiagonalise` has (1), :func:`rotate` has (2) to (6). The host waits for the
-    device once in ``check_every`` iterations. The generator ends where only rounding is
-    left, or after ``maxiter`` iterations if it is given.
+    device at each iteration, and twice at the first. The generator ends where only
+    rounding is left.
 
     An iteration costs one A, one A', at most 18 kernels, and 20 to 35 reads or writes
     of a vector of parameters (the most with damping and scale). Five such vectors are
-    held, one more with damping, and one for each of ``check_every``. The errors are
-    those of :func:`lsmr`.
+    held, and one more with damping. The errors are those of :func:`lsmr`.
     """
     d, u, v = system.start()
     keep_freed(u)
@@ -189,44 +183,31 @@ def lsmr_steps(
     alpha = flat_norm(v)
     v = v / positive(alpha)
     h, hbar, x, c = v.clone(), torch.zeros_like(v), system.space.blocks(d), system.scale
-    first, scalars, state, k = u / beta, [alpha, beta], None, 0
-    eps = torch.finfo(d.dtype).eps
-    while maxiter is None or k < maxiter:
-        directions = []
-        for _ in range(min(check_every, (maxiter or math.inf) - k)):
-            u, v, alpha, beta = bidiagonalise(system, u, v, alpha, beta)
-            directions.append(v)
-            scalars += [alpha, beta]
-            if first is not None:
-                scalars.append(system.dot(u, first))
-                first = None
-        values, scalars = torch.cat(scalars).tolist(), []
-        if state is None:
-            alpha_1, beta_1, *values = values
-            overlap = values.pop(2)
-            _check_finite(alpha_1, beta_1, 0, None)
-            state = Rotations(alpha_1, alpha_1 * beta_1, alpha_1**2, beta_1)
-            norms = Norms(beta_1, alpha_1 * beta_1, alpha_1)
-            yield LSMRStep(0, x, norms, norms.arnorm == 0, last=False)
-            if norms.arnorm == 0:
-                return
-            _check_adjoint(overlap, alpha_1, values[1], eps)
-        columns = zip(directions, values[::2], values[1::2], strict=True)
-        for v_k, alpha_k, beta_k in columns:
-            k += 1
-            _check_finite(alpha_k, beta_k, k, norms)
-            state, norms, (a_hbar, a_d, a_h) = rotate(state, alpha_k, beta_k)
-            torch.add(h, hbar, alpha=a_hbar, out=hbar)  # (7)
-            if c is None:
-                d.add_(hbar, alpha=a_d)  # (8)
-            else:
-                d.addcmul_(c, hbar, value=a_d)  # (8)
-            torch.add(v_k, h, alpha=a_h, out=h)  # (9)
-            exhausted = norms.rnorm <= eps * beta_1
-            exhausted |= norms.arnorm <= eps * norms.anorm * norms.rnorm
-            yield LSMRStep(k, x, norms, exhausted, last=v_k is directions[-1])
-            if exhausted:
-                return
+    first, eps = u / beta, torch.finfo(d.dtype).eps
+    alpha_1, beta_1 = torch.cat((alpha, beta)).tolist()
+    _check_finite(alpha_1, beta_1, 0, None)
+    state = Rotations(alpha_1, alpha_1 * beta_1, alpha_1**2, beta_1)
+    norms = Norms(beta_1, alpha_1 * beta_1, alpha_1)
+    exhausted = norms.arnorm == 0
+    yield LSMRStep(0, x, norms, exhausted)
+    for k in count(1):
+        if exhausted:
+            return
+        u, v, alpha, beta = bidiagonalise(system, u, v, alpha, beta)
+        alpha_k, beta_k = torch.cat((alpha, beta)).tolist()
+        if k == 1:
+            _check_adjoint(float(system.dot(u, first)), alpha_1, beta_k, eps)
+        _check_finite(alpha_k, beta_k, k, norms)
+        state, norms, (a_hbar, a_d, a_h) = rotate(state, alpha_k, beta_k)
+        torch.add(h, hbar, alpha=a_hbar, out=hbar)  # (7)
+        if c is None:
+            d.add_(hbar, alpha=a_d)  # (8)
+        else:
+            d.addcmul_(c, hbar, value=a_d)  # (8)
+        torch.add(v, h, alpha=a_h, out=h)  # (9)
+        exhausted = norms.rnorm <= eps * beta_1
+        exhausted |= norms.arnorm <= eps * norms.anorm * norms.rnorm
+        yield LSMRStep(k, x, norms, exhausted)
 
 
 class LSMRResult(NamedTuple):
@@ -317,9 +298,8 @@ def lsmr(
 def solve(system: System, merit: Callable | None = None) -> LSMRResult:
     """Run LSMR on a :class:`System` until a rule stops it; see :func:`lsmr`."""
     outside, maxiter = system.space.outside, system.options.maxiter or len(system.d)
-    steps = lsmr_steps(system, check_every=looks(system.d), maxiter=maxiter)
     function = merit and (lambda x: merit(outside(x)))
-    x, status, stats = run(steps, system.options, maxiter, function)
+    x, status, stats = run(lsmr_steps(system), system.options, maxiter, function)
     return LSMRResult(outside(x), status, stats)
 
 

@@ -4,9 +4,6 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from labkit.check import COUNT, check_options
 from labkit.hessian_free.options import LSMROptions
 from labkit.hessian_free.vectors import Blocks, copied
@@ -33,7 +30,7 @@ def run(
     """
     merit, norms = Merit(function, options, maxiter), []
     for step in steps:
-        k, x, status = step.k, step.x, None
+        k, x = step.k, step.x
         norms.append(step.norms)
         r, ar, anorm = step.norms
         if step.exhausted:
@@ -41,12 +38,7 @@ def run(
         elif k and ar <= options.atol * anorm * r:
             status = "atol"
         else:
-            merit.note(k, x)
-            if k == maxiter:
-                status = "maxiter"
-        judged = merit.judge() if status or step.last else None
-        if judged:
-            k, x, status = judged
+            status = merit.judge(k, x) or ("maxiter" if k == maxiter else None)
         if status:
             break
     best = k
@@ -78,8 +70,6 @@ class Merit:
     LSMR stops at check k > miniter if the merit is at its minimum and, since the check
     before, has fallen by less than ``ftol`` per iteration, relatively ("ftol"); or when
     it is above its minimum and that is over ``patience`` iterations old ("patience").
-
-    Merits stay on the device until they are judged, and are then read all at once.
     """
 
     def __init__(
@@ -87,40 +77,25 @@ class Merit:
     ) -> None:
         self.function, self.options = function, options
         self.checks = {0, *schedule(maxiter)} if function else ()
-        self.previous_k, self.previous = 0, math.nan
         self.least, self.best, self.x_best = math.inf, 0, None
-        self.noted, self.curve = [], []
+        self.curve = []
 
-    def note(self, k: int, x: Blocks) -> None:
-        """Evaluate the merit of an iterate if a check is due, and keep a copy of it."""
-        if k in self.checks:
-            self.noted.append((k, copied(x) if k else None, self.function(x)))
-
-    def judge(self) -> tuple[int, Blocks, str] | None:
-        """Return (k, iterate, reason) of the first iterate that stops, or None."""
-        noted, self.noted = self.noted, []
-        values = [f for *_, f in noted]
-        if values and all(isinstance(f, Tensor) for f in values):
-            values = torch.stack(values).tolist()
-        for (k, x, _), value in zip(noted, values, strict=True):
-            reason = self._judge(k, x, float(value))
-            if reason:
-                return k, x, reason
-        return None
-
-    def _judge(self, k, x, f):
+    def judge(self, k: int, x: Blocks) -> str | None:
+        """Evaluate the merit of an iterate if a check is due; return why LSMR stops."""
+        if k not in self.checks:
+            return None
+        f = float(self.function(x))
         self.curve.append((k, f))
-        previous_k, self.previous_k = self.previous_k, k
-        previous, self.previous = self.previous, f
         if not k:  # the start cannot be the best iterate
             if not math.isfinite(f):
                 raise FloatingPointError(f"the merit is {f} at the start")
             return None
         if f < self.least:
-            self.least, self.best, self.x_best = f, k, x
+            self.least, self.best, self.x_best = f, k, copied(x)
         if k <= self.options.miniter:
             return None
         if f == self.least:
+            previous_k, previous = self.curve[-2]
             # The test has no division, because a merit may be 0.
             flat = previous - f < (k - previous_k) * self.options.ftol * abs(f)
             return "ftol" if flat else None

@@ -124,13 +124,3 @@ def keep_freed(x: Tensor) -> None:
     """
     if x.device.type == "cpu":
         torch.UntypedStorage(min(8 * x.nbytes, (32 << 20) - 8192))
-
-
-def looks(x: Tensor) -> int:
-    """Return the number of iterations between two checks of a stopping rule.
-
-    A check costs nothing on a CPU. On an accelerator the host waits for the device,
-    which takes longer than an iteration on a small net; on the other hand, on average
-    half of these iterations are computed in vain after the stop.
-    """
-    return 1 if x.device.type == "cpu" else 10

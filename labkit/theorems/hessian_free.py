@@ -53,7 +53,7 @@ def explicit(
 def iterates(A: Tensor, b: Tensor, k: int, **options: object) -> tuple[Tensor, Tensor]:
     """Return LSMR's iterates (k + 1, n), and its norms |r| and |K'r| (2, k + 1)."""
     x, norms = [], []
-    for step in lsmr_steps(build_system(A, b, **options), maxiter=k):
+    for step in itertools.islice(lsmr_steps(build_system(A, b, **options)), k + 1):
         x.append(step.x[0].clone())
         norms.append(step.norms[:2])
     return torch.stack(x), b.new_tensor(norms).T

@@ -1,6 +1,7 @@
 """One step of SHF."""
 
 import math
+from itertools import islice
 
 import pytest
 import torch
@@ -150,7 +151,7 @@ def test_lsmr_and_cg_on_one_frozen_subproblem():
     options = {"x0": problem.x0, "preconditioner": M, "tolerance": 0.0}
     ours = cg(problem.normal_map, problem.normal_rhs(), maxiter=200, **options)
     assert relative(joined(ours.x), d) < 1e-8
-    steps = lsmr_steps(problem.system(), maxiter=90)
+    steps = islice(lsmr_steps(problem.system()), 91)
     errors = [relative(joined(step.x), d) for step in steps]
     assert errors[-1] < 1e-8 < errors[0]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -111,10 +111,11 @@ def bowl_of(problem: hf.Subproblem) -> tuple[np.ndarray, np.ndarray, float]:
 
 def iterates(problem: hf.Subproblem, count: int = 2) -> tuple[np.ndarray, np.ndarray]:
     """Return the iterates of LSMR and of CG on a problem, (k, 2), the start first."""
-    lsmr = [s.x[0][0].clone() for s in lsmr_steps(problem.system(), maxiter=count)]
+    steps = islice(lsmr_steps(problem.system()), count + 1)
+    lsmr = [step.x[0][0].clone() for step in steps]
     start = tuple(torch.zeros_like(x) for x in problem.x0)
     maps = problem.normal_map, problem.normal_rhs(), start
-    cg = [s.x[0][0] for s in cg_steps(*maps, maxiter=count)]
+    cg = [step.x[0][0] for step in islice(cg_steps(*maps), count + 1)]
     return torch.stack(lsmr).numpy(), torch.stack(cg).numpy()
 
 
