@@ -78,36 +78,29 @@ def check_batch(
             f"the model must return a tensor, got {described(outputs)}; wrap it in a "
             "module that takes what the loss is of"
         )
+    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        raise ValueError(
+            "torch.func has no per-example gradients of nn.RNN, nn.LSTM and nn.GRU; "
+            "write the recurrence as a loop over nn.Linear"
+        )
     targets = inputs if targets is None else targets
     shape = (len(inputs), *outputs.shape[1:])
     if loss == "softmax":
-        check_classes(f"targets of {name}", targets, shape, outputs)
+        check_classes(f"targets of {name}", targets, shape)
     else:
         check_tensor(f"targets of {name}", targets, shape=shape, like=outputs)
 
 
-def check_classes(name: str, targets: object, shape: tuple, like: Tensor) -> None:
-    """Raise an error unless there is a class, or its probabilities, for each row."""
-    check_tensor(name, targets, dtype=getattr(targets, "dtype", None))
+def check_classes(name: str, targets: object, shape: tuple) -> None:
+    """Raise an error unless outputs are (n, classes), with the index of one a row."""
     if len(shape) != 2:
         raise ValueError(f"the outputs must be (n, classes), got shape {shape}")
-    index = targets.dtype in INDICES
-    if not index:
-        check_tensor(name, targets, like=like)
-    if targets.shape != (shape[:1] if index else shape):
+    check_tensor(name, targets, shape=shape[:1], dtype=INDICES)
+    low, high = torch.stack(targets.aminmax()).tolist()
+    if not (low >= 0 and high < shape[1]):
         raise ValueError(
-            f"{name} must be class indices of shape {shape[:1]}, or probabilities of "
-            f"shape {shape}, got {targets.dtype} of shape {tuple(targets.shape)}"
+            f"{name} must be class indices in 0..{shape[1] - 1}, but span {low}..{high}"
         )
-    low, high = targets.aminmax()
-    off = low if index else (targets.sum(1) - 1).abs().amax()
-    low, high, off = torch.stack((low, high, off)).tolist()
-    most = shape[1] - 1 if index else 1
-    if not (low >= 0 and high <= most):
-        words = f"class indices in 0..{most}" if index else "in [0, 1]"
-        raise ValueError(f"{name} must be {words}, but span {low:g}..{high:g}")
-    if not index and off > 1e-3:
-        raise ValueError(f"{name} must sum to one, but miss it by {off:.3g}")
 
 
 def check_reachable(model: nn.Module, targets: Tensor, name: str) -> None:

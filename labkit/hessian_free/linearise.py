@@ -11,7 +11,7 @@ and averaged over examples. Other losses: :mod:`labkit.hessian_free.losses`.
 
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,7 +49,7 @@ def linearise(
     model : nn.Module
         An Autoencoder, whose maps are written by hand, or any module that takes
         (n, ...) to (n, ...) row by row and draws no random numbers: batch normalisation
-        in training mode and dropout are refused.
+        in training mode, dropout, nn.RNN, nn.LSTM and nn.GRU are refused.
     inputs : (n, ...) tensor, $X$
     targets : tensor, optional, $T$, see :class:`HessianFree`
     loss : {"squared", "softmax"}
@@ -127,7 +127,7 @@ def loss_at(
     targets = inputs if targets is None else targets
     outputs = _outputs(model, inputs, weights)
     if loss == "softmax":
-        return cross_entropy(outputs, targets).mean()
+        return cross_entropy(outputs, targets)
     return 0.5 * ((outputs - targets).square_().sum() / len(inputs))
 
 
@@ -155,24 +155,6 @@ def _indices(model) -> dict[str, int]:
         for name, p in module.named_parameters(recurse=False, remove_duplicate=False)
         if p in index
     }
-
-
-def _has_recurrence(model) -> bool:
-    return any(isinstance(module, nn.RNNBase) for module in model.modules())
-
-
-@contextmanager
-def _twice_differentiable(model):
-    """Choose kernels that vmap supports and whose backward pass has a derivative.
-
-    Fused attention and the recurrences of cuDNN and oneDNN are not among them.
-    """
-    with ExitStack() as stack:
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        if _has_recurrence(model):
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-            stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
-        yield
 
 
 @contextmanager
@@ -310,8 +292,7 @@ class LinearisedModule(Point):
     ``jvp`` this keeps the forward pass, and unlike ``linearize`` it does not trace
     every batch again; its products are as fast for Linear layers and faster for
     convolutions.
-    Sums of squares hold the gradients of 32 examples at a time, and of one example for
-    a model with nn.RNN, nn.LSTM or nn.GRU.
+    Sums of squares hold the gradients of 32 examples at a time.
     """
 
     model: nn.Module
@@ -321,7 +302,7 @@ class LinearisedModule(Point):
 
     def residual_map(self, weights: Blocks) -> Tensor:
         """Return R as a function of the weights, for ``torch.func``."""
-        with _twice_differentiable(self.model):
+        with sdpa_kernel(SDPBackend.MATH):  # its backward pass has a derivative
             outputs = _outputs(self.model, self.inputs, weights)
         if self.targets is not None:
             outputs = outputs - self.targets
@@ -355,24 +336,16 @@ class LinearisedModule(Point):
 
         def signal(x, u):
             def outputs(weights):
-                with _twice_differentiable(self.model):
+                with sdpa_kernel(SDPBackend.MATH):  # vmap supports it
                     return _outputs(self.model, x[None], weights)[0]
 
             return vjp(outputs, self.weights)[1](u)[0]
 
         total = [torch.zeros_like(w) for w in self.weights]
-        if _has_recurrence(self.model):  # vmap does not support it
-            for x, u in zip(self.inputs, U, strict=True):
-                torch._foreach_add_(total, [g.square() for g in signal(x, u)])
-            return tuple(total)
         for x, u in zip(self.inputs.split(ROWS), U.split(ROWS), strict=True):
             with _unknown_in_words():
                 gradients = vmap(signal)(x, u)
-            # A gradient that is always zero is an expanded view, not to be written to.
-            squares = (
-                g.square_() if g.is_contiguous() else g.square() for g in gradients
-            )
-            torch._foreach_add_(total, [g.sum(0) for g in squares])
+            torch._foreach_add_(total, [g.square().sum(0) for g in gradients])
         return tuple(total)
 
     def gradient_moments(

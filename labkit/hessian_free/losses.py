@@ -11,7 +11,7 @@ gives $A^T b = -\nabla f$. So this too is a least-squares problem, though $|R|^2
 the loss.
 
 Softmax has $H = \mathrm{diag}(p) - p p^T$, with p the probabilities of the outputs and
-y those of the target:
+y those of the target, which are 0 and 1:
 
 (1) $L = \mathrm{diag}(\sqrt p) - p \sqrt p^T, \qquad r = (p - y) / \sqrt p$
 
@@ -30,23 +30,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labkit.hessian_free.vectors import Blocks
 
 LOSSES = "squared", "softmax"
 
 
-def probabilities(T: Tensor, Z: Tensor) -> Tensor:
-    """Return targets as probabilities like the outputs Z, (n, classes)."""
-    if T.is_floating_point():
-        return T
-    return (T[:, None] == torch.arange(Z.shape[1], device=Z.device)).to(Z)
-
-
 def cross_entropy(Z: Tensor, T: Tensor) -> Tensor:
-    """Return the loss of each row: outputs (n, classes), targets -> (n,)."""
-    return -(probabilities(T, Z) * Z.log_softmax(1)).sum(1)
+    """Return the mean loss, (): outputs (n, classes), class indices (n,)."""
+    return nn.functional.cross_entropy(Z, T.long())
 
 
 class Point:
@@ -100,12 +93,13 @@ class LinearisedSoftmax(Point):
     @cached_property
     def residual(self) -> Tensor:
         """The residual R, (n, classes)."""
-        r = (self._p - probabilities(self.targets, self._p)) / self._root  # (1)
+        y = torch.zeros_like(self._p).scatter_(1, self.targets.long()[:, None], 1.0)
+        r = (self._p - y) / self._root  # (1)
         return r / math.sqrt(len(r))
 
     def loss(self) -> Tensor:
         """Return f, the mean over examples, ()."""
-        return cross_entropy(self.outputs, self.targets).mean()
+        return cross_entropy(self.outputs, self.targets)
 
     def _L(self, U: Tensor) -> Tensor:
         s = self._root * U

@@ -98,7 +98,7 @@ class HessianFree(Newton):
     loss : {"squared", "softmax"}
         Half the squared error, summed over a row and averaged over rows; or
         cross-entropy, for which the outputs are logits, (n, classes), and the targets
-        class indices (n,) or probabilities (n, classes).
+        class indices, (n,).
     damping : float
         $\lambda$ > 0 of the first step; it enters squared. What is right depends on the
         scale of A'A: often 10 (the paper), 1 or 2 for short runs.

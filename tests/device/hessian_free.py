@@ -95,17 +95,17 @@ def train_martens(device):
 
 
 LOOK = "the scalars of an iteration"
-STEP = "the Krylov method's rule, then the merits, then losses and ratio"
+STEP = "each iteration's scalars and its merit, then losses and ratio"
 CLASSES = "the classes of batch and validation; then as above"
 WATCH = "; noise of the gradient and validation error, test error"
 ROWS = [
     Row("A and A'", products),
     Row("LSMR, 10 iterations", lsmr, 10, LOOK),
     Row("CG, 10 iterations", cg, 10, LOOK),
-    Row("HessianFree.step", step, 3, STEP),
-    Row("HessianFree.step, softmax", classes, 5, CLASSES),
-    Row("MartensHF.step", martens, 4, "CG's rule, two losses, loss and ratio"),
+    Row("HessianFree.step", step, 12, STEP),
+    Row("HessianFree.step, softmax", classes, 14, CLASSES),
+    Row("MartensHF.step", martens, 10, "CG's iterations, two losses, loss and ratio"),
     Row("batch_gradient_variance", variance, 1, "V and the squared norm"),
-    Row("train", train, 5, STEP + WATCH),
-    Row("train_martens", train_martens, 5, "the step's; validation error"),
+    Row("train", train, 14, STEP + WATCH),
+    Row("train_martens", train_martens, 11, "the step's; validation error"),
 ]

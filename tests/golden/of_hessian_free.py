@@ -91,10 +91,6 @@ def classes():
     return torch.arange(20) % 3
 
 
-def probabilities():
-    return normal(20, 3, seed=5).softmax(1)
-
-
 def steps(make, targets=None, loss="squared", validation=True, **options):
     def case():
         net, X, V = make(), images(), images(9, seed=2)
@@ -284,10 +280,8 @@ CASES = {
     "train_martens batch": train_martens("batch"),
     "maps module": maps(module),
     "maps classes": maps(lambda: module(3), classes, "softmax"),
-    "maps probabilities": maps(lambda: module(3), probabilities, "softmax"),
     "step module": steps(module),
     "step classes": steps(lambda: module(3), classes, "softmax"),
-    "step probabilities": steps(lambda: module(3), probabilities, "softmax"),
     "step without validation": steps(coder, validation=False),
     "martens": martens(coder),
     "martens batch": martens(coder, chunked=False),

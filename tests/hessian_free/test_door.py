@@ -92,6 +92,11 @@ REFUSED = {
     "width": (mlp(), (X[:, :2], T), r"does not take inputs of shape \(10, 2\)"),
     "targets' shape": (mlp(), (X, T[:, :1]), r"shape \(10, 2\), got \(10, 1\)"),
     "several outputs": (lambda: nn.LSTM(3, 4), (X, T), "must return a tensor, got tup"),
+    "recurrence": (
+        lambda: Out(nn.LSTM(3, 4)),
+        (X, T),
+        "no per-example gradients of nn.RNN, nn.LSTM and nn.GRU",
+    ),
     "batch norm": (
         mlp(nn.BatchNorm1d(4)),
         (X, T),
@@ -177,9 +182,6 @@ def refuses(made, where, good, data, match):
 
 
 MODELS = {
-    "RNN": (lambda: Out(nn.RNN(3, 4, batch_first=True)), True),
-    "LSTM, two layers": (lambda: Out(nn.LSTM(3, 4, 2, batch_first=True)), True),
-    "GRU": (lambda: Out(nn.GRU(3, 4, batch_first=True)), True),
     "attention": (lambda: Out(nn.MultiheadAttention(3, 1, batch_first=True), 3), True),
     "module used twice": (twice, False),
     "tied weights": (lambda: twice("weight"), False),

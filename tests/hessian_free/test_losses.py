@@ -32,8 +32,6 @@ N, C = 9, 3
 X = randn(N, 4)
 CLASSES = torch.arange(N) % C
 SOFT = rand(N, C, seed=3).softmax(1)
-TARGETS = {"classes": CLASSES, "probabilities": SOFT}
-cases = pytest.mark.parametrize("T", TARGETS.values(), ids=TARGETS)
 
 
 def net():
@@ -58,9 +56,8 @@ def exact(model, T):
     return f(Z), (J.T @ g).detach(), (J.T @ H @ J).detach()
 
 
-@cases
-def test_products_are_those_of_the_dense_gauss_newton_matrix(T):
-    model = net()
+def test_products_are_those_of_the_dense_gauss_newton_matrix():
+    model, T = net(), CLASSES
     value, g, G = exact(model, T)
     point = linearise(model, X, T, loss="softmax")
     A = dense(point.forward_map, point.weights)
@@ -74,10 +71,9 @@ def test_products_are_those_of_the_dense_gauss_newton_matrix(T):
     assert math.isclose(mean_loss(model, X, T, loss="softmax"), value, rel_tol=1e-12)
 
 
-@cases
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_step_is_that_of_the_dense_damped_solve(T, kind):
-    model = net()
+def test_the_step_is_that_of_the_dense_damped_solve(kind):
+    model, T = net(), CLASSES
     _, g, G = exact(model, T)
     optimizer = HessianFree(model, loss="softmax", damping=0.3, preconditioner=kind)
     found = optimizer.subproblem(X, T).solve(atol=1e-14, maxiter=400)
@@ -120,8 +116,8 @@ def test_examples_sure_of_a_wrong_class_leave_the_gradient_exact(dtype):
     assert step.step_length and step.loss_after < step.loss
 
 
-@cases
-def test_noise_and_diagonal_are_the_losss(T):
+def test_noise_and_diagonal_are_the_losss():
+    T = CLASSES
     point = linearise(net(), X, T, loss="softmax")
     own = []
     for i in range(N):
@@ -138,10 +134,9 @@ def test_noise_and_diagonal_are_the_losss(T):
     assert relative(torch.stack(each).mean(0), A.square().sum(0)) < 1e-10
 
 
-@cases
 @pytest.mark.parametrize("kind", [HessianFree, MartensHF])
-def test_steps_lower_the_loss_and_follow_validation(T, kind):
-    model = net()
+def test_steps_lower_the_loss_and_follow_validation(kind):
+    model, T = net(), CLASSES
     optimizer = kind(model, loss="softmax", damping=0.1)
     start = cross_entropy(model(X[:6]), T[:6]).detach()
     if kind is HessianFree:
@@ -161,15 +156,15 @@ def test_an_autoencoder_and_its_layers_agree():
     """Hand-written maps under the loss, beside those of torch.func."""
     names = ("tanh", "linear")
     coder = Autoencoder((4, 3, 4), activations=names, dtype=torch.float64)
-    T = rand(N, 4).softmax(1)
-    one = linearise(coder, T, loss="softmax")
-    two = linearise(as_sequential(coder), T, loss="softmax")
+    T = torch.arange(N) % 4
+    one = linearise(coder, X, T, loss="softmax")
+    two = linearise(as_sequential(coder), X, T, loss="softmax")
     a, b = (p.transpose_map(p.residual) for p in (one, two))
     assert relative(one.residual, two.residual) < 1e-12
     rows = [torch.cat([b[i].T, b[i + 1][None]]) for i in (0, 2)]
     assert relative(joined(a), joined(rows)) < 1e-12
     assert math.isclose(one.gradient_moments()[1], two.gradient_moments()[1])
-    step = HessianFree(coder, loss="softmax", damping=0.3).step(T, validation=T)
+    step = HessianFree(coder, loss="softmax", damping=0.3).step(X, T, validation=(X, T))
     assert step.loss_after < step.loss
 
 
@@ -188,15 +183,12 @@ def test_training_reports_the_mean_loss(loop):
 
 
 REFUSED = [
-    (CLASSES[:-1], ValueError, r"indices of shape \(9,\), or .* \(9, 3\), got"),
-    (CLASSES[:, None], ValueError, r"indices of shape .* of shape \(9, 1\)"),
-    (SOFT[:, :1], ValueError, r"of shape \(9, 3\), got .* \(9, 1\)"),
+    (CLASSES[:-1], ValueError, r"must have shape \(9,\), got \(8,\)"),
+    (CLASSES[:, None], ValueError, r"must have shape \(9,\), got \(9, 1\)"),
     (CLASSES + 1, ValueError, r"class indices in 0..2, but span 1..3"),
     (CLASSES - 100, ValueError, r"class indices in 0..2, but span -100"),
-    (2 * SOFT, ValueError, r"must be in \[0, 1\]|must sum to one"),
-    (0.5 * SOFT, ValueError, r"must sum to one, but miss"),
-    (SOFT.float(), TypeError, "must have the dtype torch.float64, got torch.float32"),
-    (CLASSES == 1, TypeError, "must have the dtype torch.float64, got torch.bool"),
+    (SOFT, TypeError, "must have the dtype torch.int64 or .*, got torch.float64"),
+    (CLASSES == 1, TypeError, "must have the dtype torch.int64 or .*, got torch.bool"),
 ]
 
 
