@@ -33,6 +33,7 @@ from torch.overrides import TorchFunctionMode
 from benchmarks import shared
 from labkit import rls, rtrl
 from labkit.clock import Clock
+from labkit.lab.rls.networks import dense_network
 from labkit.lab.runs.jobs import commit
 from labkit.scale import graphed
 from tests.device.rows import in_dtype, numbers, seeded, two
@@ -174,7 +175,7 @@ def decompositions(device: torch.device) -> Iterator[tuple[str, Callable[[], dic
 def recorded_rls(device: torch.device, record: Callable | None) -> list[Tensor]:
     """Return the weights after 1,000 steps of RLS, a rate and a size turned."""
     torch.manual_seed(0)
-    model = rls.dense_network(20, 16, 3).to(device)
+    model = dense_network(20, 16, 3).to(device)
     optimizer = rls.RLS(model, momentum=0.5, max_grad_norm=1.0)
     x = torch.randn(1000, 20, generator=seeded()).to(device)
     y = (torch.arange(1000) % 3).to(device)

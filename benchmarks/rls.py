@@ -17,7 +17,12 @@ from torch import nn
 from benchmarks import shared
 from labkit.clock import Clock
 from labkit.lab.rls import training as lab
-from labkit.rls import SequenceClassifier, dense_network, small_cnn, vgg5
+from labkit.lab.rls.networks import (
+    SequenceClassifier,
+    dense_network,
+    small_cnn,
+    vgg5,
+)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ Neural Networks*, 2021.
 from labkit.rls.ablations import AveragedRLS, KailathRLS, RunningMeanRLS
 from labkit.rls.block_step import NumericalError
 from labkit.rls.hybrid import Hybrid
-from labkit.rls.networks import SequenceClassifier, dense_network, small_cnn, vgg5
 from labkit.rls.optimizer import RLS
 from labkit.rls.train import Record, Settings, train
 from labkit.rls.update import Residuals, gain, loss_mse, loss_one_hot, rls_step
@@ -21,14 +20,10 @@ __all__ = [
     "Record",
     "Residuals",
     "RunningMeanRLS",
-    "SequenceClassifier",
     "Settings",
-    "dense_network",
     "gain",
     "loss_mse",
     "loss_one_hot",
     "rls_step",
-    "small_cnn",
     "train",
-    "vgg5",
 ]

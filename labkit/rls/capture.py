@@ -36,10 +36,12 @@ class Block:
         """Return the side n of P: the number of inputs, plus 1 if there is a bias."""
         return self.n_inputs + (self.bias is not None)
 
-    def joined(self, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return a copy of two tensors like weight and bias as one matrix, (N, n)."""
+    def joined(
+        self, weight: Tensor, bias: Tensor | None, out: Tensor | None = None
+    ) -> Tensor:
+        """Return two tensors like weight and bias as one matrix, (N, n), a copy."""
         columns = [weight.flatten(1)] + ([] if bias is None else [bias[:, None]])
-        return torch.cat(columns, 1)
+        return torch.cat(columns, 1, out=out)
 
     def parts(self, theta: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Return weight and bias, each with its part of a matrix (N, n)."""

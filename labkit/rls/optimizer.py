@@ -161,6 +161,7 @@ class RLS(torch.optim.Optimizer):
         self.max_grad_norm = max_grad_norm
         self.other: torch.optim.Optimizer | None = None  # that of `Hybrid`
         self.gradient_norm: Tensor | None = None  # (), of the last step, unclipped
+        self._place = torch.empty(0)  # for copies of weights
         if workers is not None:
             with torch.no_grad():
                 for each in [*model.parameters(), *model.buffers()]:
@@ -372,9 +373,19 @@ class RLS(torch.optim.Optimizer):
     def _started(self, each: BlockStep, known: bool) -> tuple[Tensor, dict]:
         """Return what a step changes: theta (N, n), a copy, and the state.
 
-        The CPU knows that the step may be taken. An accelerator steps on copies.
+        The CPU knows that the step may be taken. An accelerator steps on copies. All
+        copies of weights lie in one place, since new memory costs more than a copy.
         """
-        theta, state = each.block.joined(each.block.weight, each.block.bias), each.state
+        block, state = each.block, each.state
+        size = block.weight.shape[0] * block.fan_in
+        kind = block.weight.dtype, block.weight.device
+        if self._place.numel() < size or kind != (
+            self._place.dtype,
+            self._place.device,
+        ):
+            self._place = block.weight.new_empty(size)
+        place = self._place[:size].view(-1, block.fan_in)
+        theta = block.joined(block.weight, block.bias, out=place)
         if each.options["weight_decay"]:
             theta.mul_(1 - each.options["lr"] * each.options["weight_decay"])
         return theta, {k: v if known else v.clone() for k, v in state.items()}

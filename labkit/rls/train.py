@@ -14,7 +14,6 @@ from labkit.clock import Clock
 from labkit.errors import DivergedError
 from labkit.rls.block_step import NumericalError
 from labkit.rls.hybrid import Hybrid
-from labkit.rls.networks import accuracy_later
 from labkit.rls.optimizer import RLS
 from labkit.rls.update import loss_one_hot
 
@@ -203,6 +202,22 @@ def train(
                 test_accuracy=right,
                 watched=seen,
             )
+
+
+@torch.no_grad()
+def accuracy_later(
+    model: nn.Module, inputs: Tensor, labels: Tensor, batch_size: int = 1000
+) -> Callable[[], float]:
+    """Return a function that reads the share of correct predictions of the model now.
+
+    The share is in [0, 1]; the mode of the model stays.
+    """
+    training = model.training
+    model.eval()
+    pairs = zip(inputs.split(batch_size), labels.split(batch_size), strict=True)
+    right = sum((model(x).argmax(-1) == y).sum() for x, y in pairs)
+    model.train(training)
+    return lambda: float(right) / len(labels)
 
 
 def _read(values: list[Tensor]) -> list[float]:

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from labkit import rls
+from labkit.lab.rls.networks import SequenceClassifier
 from tests.device.rows import Row, random
 
 CLASSES = 3
@@ -15,7 +16,7 @@ CELLS = {"RNN": nn.RNN, "LSTM": nn.LSTM}
 def network(layers):
     torch.manual_seed(0)
     if layers in CELLS:
-        made = rls.SequenceClassifier(8, 5, CLASSES, cell=CELLS[layers])
+        made = SequenceClassifier(8, 5, CLASSES, cell=CELLS[layers])
     elif layers == "Conv2d":
         sizes = nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 3), nn.Flatten()
         made = nn.Sequential(nn.Unflatten(1, (1, 8)), *sizes, nn.Linear(48, CLASSES))

@@ -10,6 +10,7 @@ from torch import nn
 
 from labkit.errors import DivergedError
 from labkit.lab.datasets import load
+from labkit.lab.rls import networks as nets
 from labkit.rls import (
     RLS,
     AveragedRLS,
@@ -17,9 +18,9 @@ from labkit.rls import (
     Settings,
     loss_mse,
     loss_one_hot,
-    networks as nets,
     train,
 )
+from labkit.rls.train import accuracy_later
 
 from .conftest import identical, randn, snapshot, take
 from .twins import fcs
@@ -132,7 +133,7 @@ def test_one_record_a_minibatch():
     assert closing == [r.step for r in found if r.test_accuracy is not None] == [3, 6]
     mean = statistics.mean(r.loss for r in found[:3])
     assert math.isclose(found[2].epoch_loss, mean)
-    assert found[-1].test_accuracy == nets.accuracy(model, *data(7))
+    assert found[-1].test_accuracy == accuracy_later(model, *data(7))()
     assert all(r.seconds > 0 and not r.clipped for r in found)
 
 
@@ -255,7 +256,7 @@ def test_accuracy_is_the_share_of_right_rows_in_evaluation_mode():
     y = torch.tensor([0, 1, 2, 3, 0])
     for mode in (True, False):
         model.train(mode)
-        assert nets.accuracy(model, X, y, batch_size=2) == pytest.approx(0.8)
+        assert accuracy_later(model, X, y, batch_size=2)() == pytest.approx(0.8)
         assert model.training == mode
 
 

@@ -9,12 +9,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit import scale
+from labkit.lab.rls.networks import dense_network
 from labkit.rls import (
     RLS,
     Hybrid,
     KailathRLS,
     NumericalError,
-    dense_network,
     loss_mse,
     train,
 )

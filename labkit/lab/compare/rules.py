@@ -22,9 +22,10 @@ from labkit.lab import gauss_newton
 from labkit.lab.datasets import Labelled
 from labkit.lab.hessian_free.training import looks
 from labkit.lab.problem import disturb, seeded
+from labkit.lab.rls.networks import SequenceClassifier
 from labkit.lab.rls.training import TrainingSetup, make_training, now_and_then
 from labkit.lab.tuning import Rule, Sizes
-from labkit.rls import SequenceClassifier, loss_mse, train
+from labkit.rls import loss_mse, train
 
 LOOKS = 12  # at a run by minibatches, closer together at its start
 CLIP, RECURRENT_CLIP = 5.0, 1.0  # joint norm of the gradient

@@ -27,8 +27,8 @@ from labkit.lab.compare.rules import (
 )
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem, disturbed, in_classes, seeded
+from labkit.lab.rls.networks import SequenceClassifier
 from labkit.lab.tuning import Rule, Sizes
-from labkit.rls import SequenceClassifier
 from labkit.rtrl import TBPTT, LSTMCell, Readout
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.learners import LEARNERS

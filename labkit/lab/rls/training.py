@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from labkit.lab.problem import Problem, seeded
+from labkit.lab.rls.networks import SequenceClassifier, dense_network, small_cnn, vgg5
 from labkit.rls import RLS, AveragedRLS, Hybrid, KailathRLS, RunningMeanRLS
 from labkit.rls.inputs import KINDS as TRAINABLE
-from labkit.rls.networks import SequenceClassifier, dense_network, small_cnn, vgg5
 from labkit.rls.train import Record, train
 from labkit.rls.update import loss_one_hot
 

@@ -5,10 +5,9 @@ layers. The weights are torch's defaults from the global generator, seeded by
 ``torch.manual_seed``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 
 
@@ -101,23 +100,3 @@ class SequenceClassifier(nn.Module):
         for layer in self.layers:
             y, _ = layer(y)
         return self.head(y[:, -1])
-
-
-def accuracy(
-    model: nn.Module, inputs: Tensor, labels: Tensor, batch_size: int = 1000
-) -> float:
-    """Return the share of correct predictions, in [0, 1], without changing the mode."""
-    return accuracy_later(model, inputs, labels, batch_size)()
-
-
-@torch.no_grad()
-def accuracy_later(
-    model: nn.Module, inputs: Tensor, labels: Tensor, batch_size: int = 1000
-) -> Callable[[], float]:
-    """Return a function that reads the :func:`accuracy` of the model as it is now."""
-    training = model.training
-    model.eval()
-    pairs = zip(inputs.split(batch_size), labels.split(batch_size), strict=True)
-    right = sum((model(x).argmax(-1) == y).sum() for x, y in pairs)
-    model.train(training)
-    return lambda: float(right) / len(labels)
