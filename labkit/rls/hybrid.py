@@ -1,6 +1,5 @@
 """Combine RLS for some layers with another optimiser for the rest (HRLS)."""
 
-import copy
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -120,10 +119,6 @@ class Hybrid(torch.optim.Optimizer):
             }
             kept = defaultdict(dict, own)
             part.__setstate__({"state": kept, "param_groups": groups})
-
-    def __deepcopy__(self, memo):
-        """Copy the optimiser together with its model, which must be copied before."""
-        return Hybrid(copy.deepcopy(self.rls, memo), copy.deepcopy(self.other, memo))
 
     __reduce_ex__ = RLS.__reduce_ex__
 

@@ -331,13 +331,9 @@ class RLS(torch.optim.Optimizer):
         ]
         flags = filled[0].new_tensor(present)
         *sums, flags = self.workers.sum([*filled, flags])
-        inputs = {capture.leaf for capture in self.captures}
+        shares = {capture.leaf: 1 for capture in self.captures}  # inputs are summed
         return {
-            each: None
-            if not flag
-            else total
-            if each in inputs
-            else total / self.workers.size
+            each: total / shares.get(each, self.workers.size) if flag else None
             for each, total, flag in zip(grads, sums, flags.tolist(), strict=True)
         }
 
@@ -415,17 +411,15 @@ class RLS(torch.optim.Optimizer):
         if not self._on_cpu(norm):
             return
         if not norm < math.inf:
-            advice = "nothing was changed; lower lr or clip by max_grad_norm"
-            what, size = "the gradient's norm", float(norm)
-            for each in steps:
-                own = float(joint_norm([each.gradient]))
-                if not own < math.inf:
-                    raise NumericalError(
-                        each.block.name, each.number, what, own, advice
-                    )
+            lost = [
+                each for each in steps if not joint_norm([each.gradient]) < math.inf
+            ]
             name = f"(those of {type(self.other).__name__})"
+            name = lost[0].block.name if lost else name
             number = steps[0].number if steps else 0
-            raise NumericalError(name, number, what, size, advice)
+            what = "the gradient's norm"
+            advice = "nothing was changed; lower lr or clip by max_grad_norm"
+            raise NumericalError(name, number, what, float(norm), advice)
         for each in steps if self.on_failure == "raise" else ():
             if each.rows > 0 and not each.sound:
                 forgetting, value = each.options["forgetting"], float(each.h)
@@ -460,33 +454,10 @@ class RLS(torch.optim.Optimizer):
                     kept[name] = found
         super().__setstate__(state)
 
-    def __deepcopy__(self, memo):
-        """Copy the optimiser together with its model, which must be copied before."""
-        if id(self.model) not in memo:
-            raise TypeError(
-                f"a copy of {type(self).__name__} alone would train nothing: copy the "
-                "model with it, model, optimizer = copy.deepcopy((model, optimizer))"
-            )
-        layers = [
-            {"layer": capture.name, "time_steps": capture.time_steps}
-            for capture in self.captures
-        ]
-        new = memo[id(self)] = type(self)(
-            memo[id(self.model)],
-            layers=layers,
-            max_grad_norm=self.max_grad_norm,
-            on_failure=self.on_failure,
-            max_fan_in=max(block.fan_in for block in self.blocks),
-            workers=self.workers,
-        )
-        new.load_state_dict(self.state_dict())
-        return new
-
     def __reduce_ex__(self, protocol):
         raise TypeError(
-            f"{type(self).__name__} reads its model by hooks, which cannot be pickled: "
-            "save optimizer.state_dict() beside model.state_dict(), make both anew and "
-            "load them"
+            f"{type(self).__name__} reads its model by hooks, which cannot be copied "
+            "or pickled: make both anew, and load the state_dict() of each"
         )
 
     @staticmethod

@@ -153,6 +153,10 @@ def test_save_and_load_in_mid_run_continue_to_the_last_bit(case):
 def test_a_copy_with_its_model_goes_its_own_way(case):
     pair = case.made()
     case.run(*pair, range(2))
+    if isinstance(pair[1], RLS | Hybrid):  # hooks read the model
+        with pytest.raises(TypeError, match=r"anew, and load the state_dict\(\)"):
+            copy.deepcopy(pair)
+        return
     twin, before = copy.deepcopy(pair), kept(*pair)
     case.run(*twin, range(2, 4))
     assert same(before, kept(*pair))
