@@ -233,7 +233,7 @@ LINES = runpy.run_path(str(ROOT / "benchmarks/lines.py"), run_name="lines")
 WEIGHTS = {
     "labkit/rls": (11_000, 10_935),
     "labkit/bpls": (10_000, 8_346),
-    "labkit/hessian_free": (15_500, 16_273),
+    "labkit/hessian_free": (15_500, 16_113),
     "labkit/broad": (17_500, 15_449),
     "labkit/rtrl": (19_500, 19_107),
     "labkit/instruments": (8_500, 7_971),
@@ -255,7 +255,7 @@ WEIGHTS = {
     "tests/rls": (25_000, 27_344),
     "tests/bpls": (15_500, 15_471),
     "tests/broad": (18_000, 15_430),
-    "tests/hessian_free": (21_500, 20_854),
+    "tests/hessian_free": (21_500, 20_705),
     "tests/rtrl": (22_000, 22_073),
     "tests/instruments": (10_500, 10_494),
     "tests/device": (8_500, 8_483),

@@ -11,7 +11,6 @@ and averaged over examples. Other losses: :mod:`labkit.hessian_free.losses`.
 
 import math
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +24,6 @@ from labkit.hessian_free.checks import check_batch, check_model
 from labkit.hessian_free.losses import LinearisedSoftmax, Point, cross_entropy
 from labkit.hessian_free.vectors import Blocks, check_blocks
 
-UNKNOWN = ("saved tensor hooks", "setup_context")  # to torch.func, in its words
 ROWS = 32  # examples whose gradients a LinearisedModule holds at once
 
 
@@ -155,22 +153,6 @@ def _indices(model) -> dict[str, int]:
         for name, p in module.named_parameters(recurse=False, remove_duplicate=False)
         if p in index
     }
-
-
-@contextmanager
-def _unknown_in_words():
-    """Raise a ValueError in plain words where torch.func does not support a model."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not any(word in str(error) for word in UNKNOWN):
-            raise
-        raise ValueError(
-            "torch.func cannot differentiate this model: activation checkpointing "
-            "(torch.utils.checkpoint), saved-tensor hooks and an autograd.Function "
-            "without setup_context have no Gauss-Newton product; switch them off for "
-            f"these steps ({error})"
-        ) from error
 
 
 @torch.no_grad()
@@ -316,8 +298,7 @@ class LinearisedModule(Point):
 
     @cached_property
     def _vjp(self):
-        with _unknown_in_words():
-            return vjp(self.residual_map, self.weights)[1]
+        return vjp(self.residual_map, self.weights)[1]
 
     @cached_property
     def _jvp(self):
@@ -343,8 +324,7 @@ class LinearisedModule(Point):
 
         total = [torch.zeros_like(w) for w in self.weights]
         for x, u in zip(self.inputs.split(ROWS), U.split(ROWS), strict=True):
-            with _unknown_in_words():
-                gradients = vmap(signal)(x, u)
+            gradients = vmap(signal)(x, u)
             torch._foreach_add_(total, [g.square().sum(0) for g in gradients])
         return tuple(total)
 

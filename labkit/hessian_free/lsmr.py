@@ -44,7 +44,7 @@ import torch
 from torch import Tensor
 
 from labkit.check import FUNCTION, check_options, optional
-from labkit.hessian_free.stopping import LSMRStats, run
+from labkit.hessian_free.stopping import LSMRStats, Merit
 from labkit.hessian_free.system import System, build_system
 from labkit.hessian_free.vectors import (
     Vector,
@@ -185,7 +185,7 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
     h, hbar, x, c = v.clone(), torch.zeros_like(v), system.space.blocks(d), system.scale
     first, eps = u / beta, torch.finfo(d.dtype).eps
     alpha_1, beta_1 = torch.cat((alpha, beta)).tolist()
-    _check_finite(alpha_1, beta_1, 0, None)
+    _check_finite(alpha_1, beta_1, 0)
     state = Rotations(alpha_1, alpha_1 * beta_1, alpha_1**2, beta_1)
     norms = Norms(beta_1, alpha_1 * beta_1, alpha_1)
     exhausted = norms.arnorm == 0
@@ -197,7 +197,7 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
         alpha_k, beta_k = torch.cat((alpha, beta)).tolist()
         if k == 1:
             _check_adjoint(float(system.dot(u, first)), alpha_1, beta_k, eps)
-        _check_finite(alpha_k, beta_k, k, norms)
+        _check_finite(alpha_k, beta_k, k)
         state, norms, (a_hbar, a_d, a_h) = rotate(state, alpha_k, beta_k)
         torch.add(h, hbar, alpha=a_hbar, out=hbar)  # (7)
         if c is None:
@@ -297,19 +297,37 @@ def lsmr(
 @torch.no_grad()
 def solve(system: System, merit: Callable | None = None) -> LSMRResult:
     """Run LSMR on a :class:`System` until a rule stops it; see :func:`lsmr`."""
-    outside, maxiter = system.space.outside, system.options.maxiter or len(system.d)
+    options, outside = system.options, system.space.outside
+    maxiter, norms = options.maxiter or len(system.d), []
     function = merit and (lambda x: merit(outside(x)))
-    x, status, stats = run(lsmr_steps(system), system.options, maxiter, function)
+    rules = Merit(function, options, maxiter)
+    for step in lsmr_steps(system):
+        best, x = step.k, step.x
+        norms.append(step.norms)
+        r, ar, anorm = step.norms
+        if step.exhausted:
+            status = "exact"
+        elif step.k and ar <= options.atol * anorm * r:
+            status = "atol"
+        else:
+            status = rules.judge(step.k, x)
+            if not status and step.k == maxiter:
+                status = "maxiter"
+        if status:
+            break
+    if rules.best and not options.as_published:
+        best, x = rules.best, rules.x_best
+    rnorm, arnorm, _ = zip(*norms, strict=True)
+    stats = LSMRStats(step.k, best, rnorm, arnorm, anorm, tuple(rules.curve))
     return LSMRResult(outside(x), status, stats)
 
 
-def _check_finite(alpha, beta, k, norms):
+def _check_finite(alpha, beta, k):
     if not (math.isfinite(alpha) and math.isfinite(beta)):
-        last = "" if norms is None else f"; the last finite norms were {norms}"
-        where = "at the start" if k == 0 else f"at iteration {k}"
+        where = f"at iteration {k}" if k else "at the start"
         raise FloatingPointError(
             f"a product with A or A' is not finite {where} "
-            f"(beta = {beta}, alpha = {alpha}){last}"
+            f"(beta = {beta}, alpha = {alpha})"
         )
 
 

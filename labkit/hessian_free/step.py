@@ -107,9 +107,10 @@ class Newton(torch.optim.Optimizer):
 
     def warm_start(self) -> tuple[Tensor, ...]:
         """Return the start of the next step: a share of the last direction, or 0."""
-        params = self.param_groups[0]["params"]
-        kept = ((p, self.state.get(p, {}).get("warm")) for p in params)
-        return tuple(torch.zeros_like(p) if x is None else x for p, x in kept)
+        params, state = self.param_groups[0]["params"], self.state
+        return tuple(
+            state[p]["warm"] if p in state else torch.zeros_like(p) for p in params
+        )
 
     def linearised(
         self, inputs: Tensor, targets: Tensor | None, weights: Blocks

@@ -1,7 +1,7 @@
 """The stopping rules of LSMR: on the gradient, and on a merit function."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from labkit.check import COUNT, check_options
@@ -19,34 +19,6 @@ class LSMRStats:
     arnorm: tuple[float, ...]  # |c o (A'(b - A d_k) - lam^2 d_k)|
     anorm: float  # Frobenius norm of the bidiagonal matrix
     merit: tuple[tuple[int, float], ...]  # (k, merit) at 0 and at the checks
-
-
-def run(
-    steps: Iterable, options: LSMROptions, maxiter: int, function: Callable | None
-) -> tuple[Blocks, str, LSMRStats]:
-    """Iterate until a test holds; return iterate, status and statistics.
-
-    ``function`` is the merit of an iterate, which is given as blocks.
-    """
-    merit, norms = Merit(function, options, maxiter), []
-    for step in steps:
-        k, x = step.k, step.x
-        norms.append(step.norms)
-        r, ar, anorm = step.norms
-        if step.exhausted:
-            status = "exact"
-        elif k and ar <= options.atol * anorm * r:
-            status = "atol"
-        else:
-            status = merit.judge(k, x) or ("maxiter" if k == maxiter else None)
-        if status:
-            break
-    best = k
-    if merit.best and not options.as_published:
-        best, x = merit.best, merit.x_best
-    rnorm, arnorm, anorm = zip(*norms[: k + 1], strict=True)
-    curve = tuple(merit.curve)
-    return x, status, LSMRStats(k, best, rnorm, arnorm, anorm[-1], curve)
 
 
 def schedule(maxiter: int) -> tuple[int, ...]:

@@ -67,10 +67,8 @@ class System:
 
     def _transposed(self, g: Tensor, z: Tensor, beta: Tensor) -> Tensor:
         """Return K'(U, z) / beta, given g = A'U / beta."""
-        identity, damping = (
-            self.options.damping_norm == "identity",
-            self.options.damping,
-        )
+        damping = self.options.damping
+        identity = self.options.damping_norm == "identity"
         if damping and identity:
             g = torch.addcdiv(g, z, beta, value=damping)
         if self.scale is not None:

@@ -361,5 +361,5 @@ def test_refuses_a_product_that_is_not_finite():
         calls.append(1)
         return FORTH(x) * (math.nan if len(calls) == 4 else 1)
 
-    with pytest.raises(FloatingPointError, match=r"not finite at iteration 3 .*norms"):
+    with pytest.raises(FloatingPointError, match="not finite at iteration 3"):
         lsmr(forward, RIGHT, At=BACK, atol=0.0)
