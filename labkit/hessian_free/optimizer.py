@@ -22,7 +22,7 @@ from labkit.hessian_free.options import HessianFreeOptions, LSMROptions
 from labkit.hessian_free.preconditioner import diagonal_preconditioner
 from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_search
 from labkit.hessian_free.system import System, build_system
-from labkit.hessian_free.vectors import Blocks, add, copied, dot, norm, scaled
+from labkit.hessian_free.vectors import Blocks, add, copied, scaled
 
 GAMMA_MAX, GAMMA_GROWTH = 0.95, 1.002  # section 4.5
 
@@ -69,14 +69,6 @@ class Subproblem(NamedTuple):
     def normal_rhs(self) -> tuple[Tensor, ...]:
         """Return A'b, the negative gradient of the batch's loss."""
         return self.point.transpose_map(self.b)
-
-    def model_value(self, d: Blocks) -> float:
-        """Return CG's model |A d - b|^2 / 2 - |b|^2 / 2 + lambda^2 |d|^2 / 2."""
-        return float(0.5 * dot(d, add(self.normal_map(d), -2.0, self.normal_rhs())))
-
-    def gradient_norm(self, d: Blocks) -> float:
-        """Return |(A'A + lambda^2 I) d - A'b|, which LSMR minimises."""
-        return float(norm(add(self.normal_map(d), -1.0, self.normal_rhs())))
 
 
 class HessianFree(Newton):

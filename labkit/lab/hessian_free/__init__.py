@@ -11,8 +11,8 @@ __getattr__, __dir__, __all__ = lazily(
             *("reconstructions", "training_rows"),
         ),
         "krylov": (
-            *("Frozen", "KRYLOV", "freeze", "krylov_rows", "needed"),
-            *("side_by_side", "solution"),
+            *("Frozen", "KRYLOV", "freeze", "gradient_norm", "krylov_rows"),
+            *("model_value", "needed", "side_by_side", "solution"),
         ),
         "bowl": ("BOWL", "BowlKnobs", "bowl_rows"),
     },

@@ -18,6 +18,7 @@ from labkit.hessian_free.batch_size import (
 from labkit.hessian_free.cg import cg_steps
 from labkit.hessian_free.lsmr import lsmr_steps
 from labkit.hessian_free.preconditioner import KINDS
+from labkit.lab.hessian_free.krylov import model_value
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.planes import (
     GHOST,
@@ -106,7 +107,7 @@ def bowl_of(problem: hf.Subproblem) -> tuple[np.ndarray, np.ndarray, float]:
     columns = torch.eye(2, dtype=torch.float64)[:, None]
     B = torch.cat([problem.normal_map((e,))[0] for e in columns])
     lowest = torch.linalg.solve(B, problem.normal_rhs()[0][0])
-    return B.numpy(), lowest.numpy(), -problem.model_value((lowest[None],))
+    return B.numpy(), lowest.numpy(), -model_value(problem, (lowest[None],))
 
 
 def iterates(problem: hf.Subproblem, count: int = 2) -> tuple[np.ndarray, np.ndarray]:

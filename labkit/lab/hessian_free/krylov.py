@@ -10,7 +10,7 @@ from torch import Tensor
 
 from labkit import hessian_free as hf
 from labkit.hessian_free.train import draw
-from labkit.hessian_free.vectors import add, norm
+from labkit.hessian_free.vectors import Blocks, add, dot, norm
 from labkit.lab.hessian_free.live import KrylovKnobs
 from labkit.lab.hessian_free.training import Images, Training
 from labkit.lab.panels import Experiment, Lines
@@ -78,6 +78,16 @@ def freeze(
     return kept
 
 
+def model_value(problem: hf.Subproblem, d: Blocks) -> float:
+    """Return CG's model |A d - b|^2 / 2 - |b|^2 / 2 + lambda^2 |d|^2 / 2."""
+    return float(0.5 * dot(d, add(problem.normal_map(d), -2.0, problem.normal_rhs())))
+
+
+def gradient_norm(problem: hf.Subproblem, d: Blocks) -> float:
+    """Return |(A'A + lambda^2 I) d - A'b|, which LSMR minimises."""
+    return float(norm(add(problem.normal_map(d), -1.0, problem.normal_rhs())))
+
+
 def side_by_side(problem: hf.Subproblem) -> Iterator[dict[str, tuple[Tensor, ...]]]:
     """Yield the iterate d of each method after each iteration, by its name.
 
@@ -108,7 +118,7 @@ def needed(
     needed_by = {"LSMR": nan, "CG": nan}
     for k, pair in zip(range(limit + 1), side_by_side(problem), strict=False):
         for name, d in pair.items():
-            if isnan(needed_by[name]) and problem.model_value(d) <= level:
+            if isnan(needed_by[name]) and model_value(problem, d) <= level:
                 needed_by[name] = k
         if not any(map(isnan, needed_by.values())):
             break
@@ -122,7 +132,7 @@ def krylov_rows(settings: object, kept: Mapping[int, Frozen]) -> Iterator[dict]:
     frozen = kept[settings.after]
     problem = frozen.posed(settings.damping, **forms)
     exact = solution(frozen, settings.damping)
-    least, size = problem.model_value(exact), float(norm(exact))
+    least, size = model_value(problem, exact), float(norm(exact))
 
     def merit(d):
         return frozen.error_after(d, frozen.held)
@@ -131,9 +141,9 @@ def krylov_rows(settings: object, kept: Mapping[int, Frozen]) -> Iterator[dict]:
     for k, pair in enumerate(side_by_side(problem)):
         row = {"step": k, "status": stop.status}
         for name, d in pair.items():
-            excess = 1 - problem.model_value(d) / least
+            excess = 1 - model_value(problem, d) / least
             row[f"excess {name}"] = excess if excess > ROUNDING else nan
-            row[f"gradient {name}"] = problem.gradient_norm(d)
+            row[f"gradient {name}"] = gradient_norm(problem, d)
             row[f"distance {name}"] = float(norm(add(d, -1.0, exact))) / size
             row[f"merit {name}"] = merit(d)
         row["taken"] = row["merit LSMR"] if k == stop.stats.best else nan
