@@ -252,7 +252,7 @@ WEIGHTS = {
     "reproduction": (30_000, 48_000),
     "benchmarks": (11_000, 22_000),
     "docs": (2_300, 2_230),
-    "tests/rls": (25_000, 27_344),
+    "tests/rls": (25_000, 24_306),
     "tests/bpls": (15_500, 15_471),
     "tests/broad": (18_000, 15_430),
     "tests/hessian_free": (21_500, 20_705),

@@ -85,16 +85,3 @@ def snapshot(model, optimizer):
 def identical(a, b):
     """Whether two snapshots are equal to the last bit."""
     return len(a) == len(b) and all(map(torch.equal, a, b))
-
-
-def assert_resumes(make, run, path, kept=snapshot):
-    """A run that is saved in the middle goes on to the last bit."""
-    model, optimizer = make()
-    run(model, optimizer, range(4))
-    torch.save([model.state_dict(), optimizer.state_dict()], path)
-    run(model, optimizer, range(4, 8))
-    again, resumed = make()
-    for each, saved in zip((again, resumed), torch.load(path), strict=True):
-        each.load_state_dict(saved)
-    run(again, resumed, range(4, 8))
-    assert identical(kept(model, optimizer), kept(again, resumed))

@@ -1,4 +1,4 @@
-"""RLS written out in NumPy float64: loops, own backward passes, own clip, own Adam.
+"""RLS written out in NumPy float64: loops, own backward passes, own clip.
 
 From the paper's equations, with nothing of torch or labkit. Parameters are (n, N) as
 in the paper, the bias in the last row; sequences are (M, T, n).
@@ -69,52 +69,42 @@ class Dense:
 
 
 class Conv:
-    """Receptive fields one by one, (3) to (6), with a dilation."""
+    """Receptive fields one by one, (3) to (6), in any number of dimensions."""
 
     def __init__(self, part, kernel, stride, padding, dilation):
-        self.parts, self.kernel, self.stride = [part], kernel, stride
-        self.padding, self.dilation = padding, dilation  # padding: (before, after) each
+        """With zeros before and after each side as the padding."""
+        self.parts, self.padding = [part], [(0, 0), (0, 0), *padding]
+        self.forms = list(zip(kernel, stride, dilation, strict=True))
 
-    def places(self, u, v):
-        """Rows and columns of one receptive field in the unpadded map."""
-        for h in range(self.kernel[0]):
-            for w in range(self.kernel[1]):
-                yield (
-                    u * self.stride[0] + h * self.dilation[0] - self.padding[0][0],
-                    v * self.stride[1] + w * self.dilation[1] - self.padding[1][0],
-                )
+    def field(self, place):
+        """Where the field of a place lies in a padded map."""
+        spans = [slice(None)]
+        for start, (kernel, stride, dilation) in zip(place, self.forms, strict=True):
+            first = start * stride
+            spans.append(slice(first, first + dilation * (kernel - 1) + 1, dilation))
+        return tuple(spans)
 
     def forward(self, x):
         (part,) = self.parts
-        self.shape = M, C, H, W = x.shape
-        size = []
-        for i, length in enumerate((H, W)):
-            taken = self.dilation[i] * (self.kernel[i] - 1) + 1
-            room = length + sum(self.padding[i]) - taken
-            size.append(room // self.stride[i] + 1)
-        z = np.zeros((M, part.theta.shape[1], *size))
-        for m, u, v in np.ndindex(M, *size):
-            field = [
-                x[m, c, i, j] if 0 <= i < H and 0 <= j < W else 0.0
-                for c in range(C)
-                for i, j in self.places(u, v)
-            ]
-            z[m, :, u, v] = part.linear(np.array(field))
+        x = np.pad(x, self.padding)
+        self.shape, size = x.shape, []
+        for length, (kernel, stride, dilation) in zip(
+            x.shape[2:], self.forms, strict=True
+        ):
+            size.append((length - dilation * (kernel - 1) - 1) // stride + 1)
+        z = np.zeros((len(x), part.theta.shape[1], *size))
+        for m, *place in np.ndindex(len(x), *size):
+            z[m, :, *place] = part.linear(x[m][self.field(place)].ravel())
         return z
 
     def backward(self, dz):
         (part,) = self.parts
-        M, C, H, W = self.shape
-        dx = np.zeros(self.shape)
-        index = list(np.ndindex(M, *dz.shape[2:]))
-        for row, (m, u, v) in zip(part.rows, index, strict=True):
-            field = iter(part.back(row, dz[m, :, u, v]))
-            for c in range(C):
-                for i, j in self.places(u, v):
-                    d = next(field)
-                    if 0 <= i < H and 0 <= j < W:
-                        dx[m, c, i, j] += d
-        return dx
+        dx, index = np.zeros(self.shape), np.ndindex(len(dz), *dz.shape[2:])
+        for row, (m, *place) in zip(part.rows, index, strict=True):
+            field = dx[m][self.field(place)]  # a view
+            field += part.back(row, dz[m, :, *place]).reshape(field.shape)
+        ends = zip(self.padding, self.shape, strict=True)
+        return dx[tuple(slice(a, n - b) for (a, b), n in ends)]
 
 
 def sigmoid(z):
@@ -122,76 +112,63 @@ def sigmoid(z):
 
 
 class RNN:
+    """A recurrent layer; ``start`` is (y_0, c_0), each (M, N)."""
+
     def __init__(self, w, v, start=None):
         self.parts, self.start = [w, v], start
+
+    def cell(self, z, c):
+        """y and c of one step, and what its derivative needs."""
+        y = np.tanh(z)
+        return y, c, y
+
+    def derivative(self, dy, dc, y):
+        """Derivatives by z and by the c before."""
+        return dy * (1 - y**2), dc
 
     def forward(self, x):
         w, v = self.parts
         M, T, _ = x.shape
         w.T = v.T = T
-        N = v.theta.shape[1]
-        self.y = np.zeros((M, T, N))
+        N = len(v.theta) - v.bias
+        start = np.zeros((2, M, N)) if self.start is None else self.start
+        found, self.saved = np.zeros((M, T, N)), {}
         for m in range(M):
-            y = np.zeros(N) if self.start is None else self.start[m]
+            y, c = start[0][m], start[1][m]
             for t in range(T):
-                y = self.y[m, t] = np.tanh(w.linear(x[m, t]) + v.linear(y))
-        return self.y
+                z = w.linear(x[m, t]) + v.linear(y)
+                y, c, self.saved[m, t] = self.cell(z, c)
+                found[m, t] = y
+        return found
 
     def backward(self, dy):
         w, v = self.parts
         M, T, _ = dy.shape
-        dx = np.zeros((M, T, len(w.rows[0]) - w.bias))
-        for m in range(M):
-            carry = 0.0
-            for t in reversed(range(T)):
-                dz = (dy[m, t] + carry) * (1 - self.y[m, t] ** 2)
-                dx[m, t] = w.back(w.rows[m * T + t], dz)
-                carry = v.back(v.rows[m * T + t], dz)
-        return dx
-
-
-class LSTM:
-    """(13) to (18), with the columns of the gates in torch's order I, F, G, O."""
-
-    def __init__(self, w, v, start=None):
-        self.parts, self.start = [w, v], start
-
-    def forward(self, x):
-        w, v = self.parts
-        M, T, _ = x.shape
-        w.T = v.T = T
-        N = v.theta.shape[1] // 4
-        self.y, self.saved = np.zeros((M, T, N)), {}
-        for m in range(M):
-            y, c = np.zeros(N), np.zeros(N)
-            if self.start is not None:
-                y, c = self.start[0][m], self.start[1][m]
-            for t in range(T):
-                z = (w.linear(x[m, t]) + v.linear(y)).reshape(4, N)
-                i, f, o = sigmoid(z[0]), sigmoid(z[1]), sigmoid(z[3])
-                g, before = np.tanh(z[2]), c
-                c = i * g + f * before
-                y = self.y[m, t] = o * np.tanh(c)
-                self.saved[m, t] = i, f, g, o, before, c
-        return self.y
-
-    def backward(self, dy):
-        w, v = self.parts
-        M, T, _ = dy.shape
-        dx = np.zeros((M, T, len(w.rows[0]) - w.bias))
+        dx = np.zeros((M, T, len(w.theta) - w.bias))
         for m in range(M):
             carry, dc = 0.0, 0.0
             for t in reversed(range(T)):
-                i, f, g, o, before, c = self.saved[m, t]
-                d = dy[m, t] + carry
-                dc = dc + d * o * (1 - np.tanh(c) ** 2)
-                gates = dc * g * i * (1 - i), dc * before * f * (1 - f)
-                gates += dc * i * (1 - g**2), d * np.tanh(c) * o * (1 - o)
-                dz = np.concatenate(gates)
-                dc = dc * f
+                dz, dc = self.derivative(dy[m, t] + carry, dc, self.saved[m, t])
                 dx[m, t] = w.back(w.rows[m * T + t], dz)
                 carry = v.back(v.rows[m * T + t], dz)
         return dx
+
+
+class LSTM(RNN):
+    """(13) to (18), with the columns of the gates in torch's order I, F, G, O."""
+
+    def cell(self, z, before):
+        z = z.reshape(4, -1)
+        i, f, o, g = sigmoid(z[0]), sigmoid(z[1]), sigmoid(z[3]), np.tanh(z[2])
+        c = i * g + f * before
+        return o * np.tanh(c), c, (i, f, g, o, before, c)
+
+    def derivative(self, dy, dc, saved):
+        i, f, g, o, before, c = saved
+        dc = dc + dy * o * (1 - np.tanh(c) ** 2)
+        gates = dc * g * i * (1 - i), dc * before * f * (1 - f)
+        gates += dc * i * (1 - g**2), dy * np.tanh(c) * o * (1 - o)
+        return np.concatenate(gates), dc * f
 
 
 class Plain:
@@ -226,36 +203,14 @@ Last = partial(Plain, lambda x: x[:, -1], at_the_end)  # time step
 
 def squared_error(Z, target):
     """(57), (87) and its derivative: a mean over the batch, sums over the rest."""
-    loss = 0.0
-    for i in np.ndindex(Z.shape):
-        loss += (Z[i] - target[i]) ** 2 / (2 * len(Z))
-    return loss, (Z - target) / len(Z)
+    return ((Z - target) ** 2).sum() / (2 * len(Z)), (Z - target) / len(Z)
 
 
 def cross_entropy(Z, labels):
     """Mean over the batch, and its derivative."""
-    loss, dZ = 0.0, np.zeros_like(Z)
-    for m in range(len(Z)):
-        p = np.exp(Z[m]) / np.exp(Z[m]).sum()
-        loss -= np.log(p[labels[m]]) / len(Z)
-        p[labels[m]] -= 1
-        dZ[m] = p / len(Z)
-    return loss, dZ
-
-
-class Adam:
-    def __init__(self, part, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
-        self.part, self.lr, self.betas, self.eps = part, lr, betas, eps
-        self.s, self.first, self.second = 0, 0.0, 0.0
-
-    def step(self, factor):
-        g, (b1, b2) = factor * self.part.grad, self.betas
-        self.s += 1
-        self.first = b1 * self.first + (1 - b1) * g
-        self.second = b2 * self.second + (1 - b2) * g**2
-        first, second = self.first / (1 - b1**self.s), self.second / (1 - b2**self.s)
-        change = self.lr * first / (np.sqrt(second) + self.eps)
-        self.part.theta = self.part.theta - change
+    p, hot = np.exp(Z), np.eye(Z.shape[1])[labels]
+    p /= p.sum(1, keepdims=True)
+    return -(hot * np.log(p)).sum() / len(Z), (p - hot) / len(Z)
 
 
 class Net:

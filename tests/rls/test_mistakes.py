@@ -314,15 +314,3 @@ def test_changes_of_gradients_that_are_not_formed_are_refused(change):
     assert identical(before, snapshot(model, optimizer))
     optimizer.zero_grad()
     take(model, optimizer, *batch(2, 0))
-
-
-def test_one_pass_in_evaluation_mode_counts_as_any_other():
-    found = []
-    for order in ((True, True), (True, False), (False, True)):
-        model = fcs()
-        optimizer = RLS(model)
-        for s, training in enumerate(order):
-            backward(model.train(training), *batch(2, s))
-        optimizer.step()
-        found.append(snapshot(model, optimizer))
-    assert identical(found[0], found[1]) and identical(found[0], found[2])

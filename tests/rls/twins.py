@@ -56,11 +56,27 @@ def dilated():
     return randomise(model), (2, 7, 6), (2,), None
 
 
-def recurrent(cell, bias=True):
+class Named(nn.Linear):
+    """A subclass that computes what Linear computes."""
+
+
+def conv1d():
+    first = nn.Conv1d(2, 3, 4, padding="same", dilation=3), nn.Tanh()
+    second = nn.Conv1d(3, 2, 3, stride=2, padding=1), nn.Flatten()
+    return randomise(nn.Sequential(*first, *second, Named(6, 3))), (2, 6), (3,), None
+
+
+def conv3d():
+    first = nn.Conv3d(2, 3, (2, 1, 3), stride=(1, 2, 1), padding="valid")
+    model = nn.Sequential(first, nn.Flatten(), nn.Linear(12, 2))
+    return randomise(model), (2, 3, 4, 3), (2,), None
+
+
+def recurrent(cell, bias=True, steps=4):
     form = {"batch_first": True, "bias": bias}
     layers = cell(3, 5, **form), Outputs(), cell(5, 4, **form), LastOutput()
     model = nn.Sequential(*layers, nn.Linear(4, 3, bias=bias))
-    return randomise(model), (4, 3), (3,), None
+    return randomise(model), (steps, 3), (3,), None
 
 
 def predictor():
@@ -77,7 +93,10 @@ CASES = {
     "conv": conv,
     "conv without bias": lambda: conv(bias=False),
     "conv dilated": dilated,
+    "conv1d": conv1d,
+    "conv3d": conv3d,
     "rnn": lambda: recurrent(nn.RNN),
+    "rnn of one step": lambda: recurrent(nn.RNN, steps=1),
     "rnn without bias": lambda: recurrent(nn.RNN, bias=False),
     "lstm": lambda: recurrent(nn.LSTM),
     "lstm without bias": lambda: recurrent(nn.LSTM, bias=False),
@@ -112,9 +131,15 @@ def mirror(model, steps=1):
         parts = list(parts_of(module))
         if isinstance(module, nn.Linear):
             layers.append(ref.Dense(*parts, steps))
-        elif isinstance(module, nn.Conv2d):
-            form = module.kernel_size, module.stride, [(p, p) for p in module.padding]
-            layers.append(ref.Conv(*parts, *form, module.dilation))
+        elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            # torch holds it from the last side to the first
+            padding = np.reshape(module._reversed_padding_repeated_twice, (-1, 2))
+            kernel, stride, dilation = (
+                module.kernel_size,
+                module.stride,
+                module.dilation,
+            )
+            layers.append(ref.Conv(*parts, kernel, stride, padding[::-1], dilation))
         elif not isinstance(module, Outputs):
             layers.append(TWINS[type(module)](*parts))
     return ref.Net(layers)
