@@ -7,12 +7,14 @@ import statistics
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 
 from labkit.instruments import GradientNoise, Trace
 from labkit.lab import rls as lab
 from labkit.lab.datasets import Labelled
 from labkit.lab.panels import LiveLab
 from labkit.lab.problem import Problem, load_problem, noisy_labels
+from labkit.lab.rls import networks as nets
 from labkit.rls import RLS, AveragedRLS, Hybrid, loss_one_hot, train
 
 LAYERS = pytest.mark.parametrize("layers", lab.LAYERS)
@@ -84,6 +86,39 @@ def test_networks_that_do_not_fit_are_refused(digits):
     images = dataclasses.replace(digits.fit, name="cifar10")
     with pytest.raises(ValueError, match="cifar10 goes with CONV layers, got 'FC'"):
         lab.network(dataclasses.replace(digits, fit=images), "FC")
+
+
+def test_networks_have_their_shapes():
+    assert nets.dense_network()(torch.zeros(2, 784)).shape == (2, 10)
+    assert nets.small_cnn()(torch.zeros(2, 64)).shape == (2, 10)
+    vgg = nets.vgg5()
+    assert vgg(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    widths = [m.out_channels for m in vgg if isinstance(m, nn.Conv2d)]
+    assert widths == [64, 64, 128, 128, 256]
+    assert max(block.fan_in for block in RLS(vgg).blocks) == 4097
+    words = nets.SequenceClassifier(6, 8, 2, vocabulary=30)
+    assert words(torch.randint(30, (3, 11))).shape == (3, 2)
+    rows = nets.SequenceClassifier(8, 16)
+    x = torch.randn(3, 64)
+    assert torch.equal(rows(x), rows(x.view(3, 8, 8)))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        lambda: nets.small_cnn(8, (4, 8), 16),
+        lambda: nets.SequenceClassifier(8, 16, layers=2, cell=nn.LSTM),
+        lambda: nets.SequenceClassifier(8, 16, layers=2, cell=nn.RNN),
+    ],
+)
+def test_the_loss_of_the_other_networks_falls(digits, network):
+    torch.manual_seed(0)
+    model = network()
+    X, y = digits.fit.inputs[:128], digits.fit.targets[:128]
+    optimizer = RLS(model, momentum=0.5, max_grad_norm=1.0)
+    losses = [r.loss for r in train(model, optimizer, X, y, epochs=60)]
+    assert losses[-1] < 0.8 * losses[0]
+    assert {int(state["step"]) for state in optimizer.state.values()} == {60}
 
 
 def test_label_noise_hits_its_share_and_keeps_the_rest():

@@ -18,9 +18,8 @@ from labkit.rls import (
     loss_mse,
     train,
 )
-
-from .conftest import RULE, identical, randn, snapshot, take
-from .twins import CASES, fcs, randomise
+from tests.rls.conftest import RULE, identical, randn, snapshot, take
+from tests.rls.twins import CASES, fcs, randomise
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 STEPS = 4
@@ -31,18 +30,18 @@ def several(world):
     return scale.workers() if world else None
 
 
-def minibatches(inputs, outputs, rank=0, world=None, rows=6):
+def minibatches(inputs, outputs, rank=0, world=None):
     """(x, target) of each step: the rows of this worker, or all."""
     for step in range(STEPS):
-        x = randn(rows, *inputs, seed=step) + 0.5
-        target = randn(rows, *outputs, seed=step + 100)
+        x = randn(6, *inputs, seed=step) + 0.5
+        target = randn(6, *outputs, seed=step + 100)
         yield x[rank::world], target[rank::world]
 
 
 def assert_close(found, wanted):
     """Each tensor, relative to its own size."""
     for x, y in zip(found, wanted, strict=True):
-        assert float((x - y).norm()) <= 1e-12 * max(float(y.norm()), 1e-3)
+        assert (x - y).norm() <= 1e-12 * y.norm().clamp(1e-3)
 
 
 def of_layers(rank, world, case, **options):
