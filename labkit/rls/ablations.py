@@ -67,9 +67,7 @@ class KailathRLS(RLS):
         """Return 1 for the normaliser h."""
         return torch.ones_like(x_mean[0])
 
-    def advance(
-        self, each: BlockStep, theta: Tensor, state: dict, clip: Tensor
-    ) -> None:
+    def advance(self, each: BlockStep, theta: Block, state: dict, clip: Tensor) -> None:
         """Step with the new P, which is symmetrised."""
         P, forgetting, l1 = state["P"], each.options["forgetting"], each.options["l1"]
         rows = self.rows[each.block.weight]
@@ -89,7 +87,7 @@ class KailathRLS(RLS):
         P.copy_((new + new.T) / 2)
         signs = theta.sign()
         _step(each, theta, state, each.gradient @ P, clip)
-        theta.sub_(l1 * signs @ P)
+        theta.addmm_(signs, P, alpha=-l1)
 
 
 class AveragedRLS(RLS):
@@ -113,12 +111,11 @@ class AveragedRLS(RLS):
                     "error of this variant"
                 )
 
-    def advance(
-        self, each: BlockStep, theta: Tensor, state: dict, clip: Tensor
-    ) -> None:
+    def advance(self, each: BlockStep, theta: Block, state: dict, clip: Tensor) -> None:
         """Run the RLS step with the product of the two means as the gradient."""
-        mean = each.options["mean_weight"] * each.x_mean
-        means = Residuals(each.gradient[:, -1][None], mean[None])
+        error, x_mean = each.gradient[:, -1], each.x_mean[None, :-1]
+        k = each.options["mean_weight"]
+        means = Residuals(error[None], k * x_mean, k * error)
         super().advance(each._replace(gradient=means), theta, state, clip)
 
 
@@ -152,9 +149,7 @@ class RunningMeanRLS(RLS):
         u = _times_P(options, state, T, x_mean)
         return 1 + options["mean_weight"] * T * (x_mean @ u)
 
-    def advance(
-        self, each: BlockStep, theta: Tensor, state: dict, clip: Tensor
-    ) -> None:
+    def advance(self, each: BlockStep, theta: Block, state: dict, clip: Tensor) -> None:
         """Step without forming P, then add the mean input to the sum."""
         GP = _times_P(each.options, state, each.time_steps, each.gradient)
         _step(each, theta, state, GP, clip)
@@ -171,7 +166,7 @@ def _times_P(options: Mapping, state: dict, T: Tensor, rows: Tensor) -> Tensor:
 
 
 def _step(
-    each: BlockStep, theta: Tensor, state: dict, preconditioned: Tensor, clip: Tensor
+    each: BlockStep, theta: Block, state: dict, preconditioned: Tensor, clip: Tensor
 ) -> None:
     """Update theta by what replaces the product of the gradient and P, (N, n)."""
     lr, momentum, h = each.options["lr"], each.options["momentum"], each.h / clip

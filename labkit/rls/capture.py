@@ -7,6 +7,7 @@ thus belongs to the ``.grad`` of the weights: passes without a backward pass and
 """
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,11 +21,11 @@ from labkit.rls.update import Residuals
 
 @dataclass(eq=False)
 class Block:
-    """A weight with its bias."""
+    """A weight with its bias: the matrix Theta (N, n), which steps change in place."""
 
     name: str  # of the module, with ".ih" or ".hh" for recurrent ones
-    weight: nn.Parameter  # (N, ...)
-    bias: nn.Parameter | None  # (N,)
+    weight: Tensor  # (N, ...)
+    bias: Tensor | None  # (N,)
 
     @property
     def n_inputs(self) -> int:
@@ -36,18 +37,45 @@ class Block:
         """Return the side n of P: the number of inputs, plus 1 if there is a bias."""
         return self.n_inputs + (self.bias is not None)
 
-    def joined(
-        self, weight: Tensor, bias: Tensor | None, out: Tensor | None = None
-    ) -> Tensor:
+    def joined(self, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return two tensors like weight and bias as one matrix, (N, n), a copy."""
         columns = [weight.flatten(1)] + ([] if bias is None else [bias[:, None]])
-        return torch.cat(columns, 1, out=out)
+        return torch.cat(columns, 1)
 
     def parts(self, theta: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Return weight and bias, each with its part of a matrix (N, n)."""
         n = self.n_inputs
         pairs = [(self.weight, theta[:, :n].reshape(self.weight.shape))]
         return pairs if self.bias is None else [*pairs, (self.bias, theta[:, n])]
+
+    def sign(self) -> Tensor:
+        """Return the signs, (N, n)."""
+        return self.joined(self.weight, self.bias).sign_()
+
+    def mul_(self, factor: float | Tensor) -> None:
+        """Multiply all by a number."""
+        for own in (self.weight, self.bias):
+            if own is not None:
+                own.mul_(factor)
+
+    def add_(self, change: Tensor, alpha: float = 1) -> None:
+        """Add a multiple of a matrix (N, n)."""
+        for own, part in self.parts(change):
+            own.add_(part, alpha=alpha)
+
+    def addcmul_(self, change: Tensor, factor: Tensor, value: float) -> None:
+        """Add a matrix (N, n) times a number times another."""
+        for own, part in self.parts(change):
+            own.addcmul_(part, factor, value=value)
+
+    def addmm_(self, left: Tensor, right: Tensor, alpha: float) -> None:
+        """Add a multiple of the product of two matrices."""
+        if not self.weight.is_contiguous():  # that of a CONV layer in channels_last
+            return self.add_(left @ right, alpha=alpha)
+        n = self.n_inputs
+        self.weight.flatten(1).addmm_(left, right[:, :n], alpha=alpha)
+        if self.bias is not None:
+            self.bias.addmv_(left, right[:, n], alpha=alpha)
 
 
 def blocks_of(name: str, module: nn.Module) -> list[Block]:
@@ -102,8 +130,8 @@ class Capture:
     def forget(self) -> None:
         """Forget the inputs of all passes."""
         self.leaf.grad = None
-        self.pending: list[tuple[int, Residuals]] = []  # of a backward pass under way
-        self.residuals: list[Residuals] = []  # of passes that formed no gradient
+        self.pending: list[tuple] = []  # (number, dZ, X) of a backward pass under way
+        self.residuals: list[tuple] = []  # (dZ, X) of passes that formed no gradient
         self.last: tuple | None = None  # the witness's gradient as autograd left it
         self.changed = False  # whether it was changed by another since
 
@@ -161,7 +189,7 @@ class Capture:
     def arrived(self, parameter: nn.Parameter) -> None:
         """Note the gradient that has arrived, and keep the residuals of its pass."""
         now = current_backward()
-        self.residuals += [each for number, each in self.pending if number == now]
+        self.residuals += [(dZ, X) for number, dZ, X in self.pending if number == now]
         self.pending.clear()
         self.last = parameter.grad, parameter.grad._version
 
@@ -214,17 +242,18 @@ class Capture:
             bias = grads[block.bias]
             bias = torch.zeros_like(block.bias) if bias is None else bias
         if weight is None and self.residuals:
-            # The derivatives by the bias belong to a row of their own, (0, .., 0, 1).
-            dZ = torch.cat([each.dZ for each in self.residuals] + [bias[None]])
-            X = torch.cat([each.X for each in self.residuals])
-            X = nn.functional.pad(X, (0, 1, 0, 1))
-            X[-1, -1].fill_(1)  # no copy from the host, for a recording
-            return Residuals(dZ, X)
+            dZ, X = (stacked(parts) for parts in zip(*self.residuals, strict=True))
+            return Residuals(dZ, X, bias)
         weight = torch.zeros_like(block.weight) if weight is None else weight
         G = block.joined(weight, bias)
-        for each in self.residuals:
-            G[:, :-1] += each.formed()
+        for dZ, X in self.residuals:
+            G[:, :-1] += dZ.T @ X
         return G
+
+
+def stacked(parts: Sequence[Tensor]) -> Tensor:
+    """Return matrices one below the other; one alone is not copied."""
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 class _Counted(torch.autograd.Function):
@@ -267,7 +296,7 @@ class _Unformed(torch.autograd.Function):
             each.detach().reshape(-1, each.shape[-1]).to(weight.dtype)
             for each in (x, dz)
         )
-        ctx.capture.pending.append((current_backward(), Residuals(dZ, X)))
+        ctx.capture.pending.append((current_backward(), dZ, X))
         dx = None
         if ctx.needs_input_grad[4]:
             dx = (dz.to(weight.dtype) @ weight).to(x.dtype)

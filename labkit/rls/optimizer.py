@@ -161,7 +161,6 @@ class RLS(torch.optim.Optimizer):
         self.max_grad_norm = max_grad_norm
         self.other: torch.optim.Optimizer | None = None  # that of `Hybrid`
         self.gradient_norm: Tensor | None = None  # (), of the last step, unclipped
-        self._place = torch.empty(0)  # for copies of weights
         if workers is not None:
             with torch.no_grad():
                 for each in [*model.parameters(), *model.buffers()]:
@@ -220,15 +219,16 @@ class RLS(torch.optim.Optimizer):
             finite, known = norm < math.inf, self._on_cpu(norm)
             for each in steps:
                 self.state[each.block.weight] = each.state
-                taken, there = finite & each.sound, each.rows > 0
-                number = each.state["step"] + 1
+                taken, number = finite & each.sound, each.state["step"] + 1
                 if not known or taken:
-                    theta, new = self._started(each, known)
-                    self.advance(each, theta, new, clip)
-                    new |= {"step": number, "h": each.h}
-                    self._assign(each, theta, new, None if known else taken)
-                lost = finite & ~taken & there & (self.on_failure == "reset")
-                self._note(each, lost, there & ~taken & ~lost, number)
+                    theta, state = self._started(each, known)
+                    self.advance(each, theta, state, clip)
+                    state["step"].copy_(number)
+                    state["h"].copy_(each.h)
+                    if not known:
+                        self._assign(each, theta, state, taken)
+                if not known or not taken:
+                    self._note(each, ~taken & (each.rows > 0), finite, number)
             for p, g in others.items():
                 p.grad = g.mul_(clip).masked_fill_(~finite, 0)
             if self.other is not None:
@@ -238,10 +238,8 @@ class RLS(torch.optim.Optimizer):
                 capture.forget()
         return loss
 
-    def advance(
-        self, each: BlockStep, theta: Tensor, state: dict, clip: Tensor
-    ) -> None:
-        """Take the step of one block on copies of its parameters and its state."""
+    def advance(self, each: BlockStep, theta: Block, state: dict, clip: Tensor) -> None:
+        """Take the step of one block: what is given of it changes in place."""
         options = each.options
         rls_step(
             theta,
@@ -366,45 +364,44 @@ class RLS(torch.optim.Optimizer):
             state["velocity"] = torch.zeros_like(block.joined(block.weight, block.bias))
         return state
 
-    def _started(self, each: BlockStep, known: bool) -> tuple[Tensor, dict]:
-        """Return what a step changes: theta (N, n), a copy, and the state.
+    def _started(self, each: BlockStep, known: bool) -> tuple[Block, dict]:
+        """Return what a step changes in place: weight and bias, and the state.
 
-        The CPU knows that the step may be taken. An accelerator steps on copies. All
-        copies of weights lie in one place, since new memory costs more than a copy.
+        The CPU knows that the step may be taken. An accelerator steps on copies.
         """
         block, state = each.block, each.state
-        size = block.weight.shape[0] * block.fan_in
-        kind = block.weight.dtype, block.weight.device
-        if self._place.numel() < size or kind != (
-            self._place.dtype,
-            self._place.device,
-        ):
-            self._place = block.weight.new_empty(size)
-        place = self._place[:size].view(-1, block.fan_in)
-        theta = block.joined(block.weight, block.bias, out=place)
+        if not known:
+            weight, bias = block.weight.clone(), block.bias
+            bias = None if bias is None else bias.clone()
+            block = Block(block.name, weight, bias)
+            state = {name: value.clone() for name, value in state.items()}
         if each.options["weight_decay"]:
-            theta.mul_(1 - each.options["lr"] * each.options["weight_decay"])
-        return theta, {k: v if known else v.clone() for k, v in state.items()}
+            block.mul_(1 - each.options["lr"] * each.options["weight_decay"])
+        return block, state
 
     def _assign(
-        self, each: BlockStep, theta: Tensor, new: dict, taken: Tensor | None
+        self, each: BlockStep, theta: Block, state: dict, taken: Tensor
     ) -> None:
-        """Assign the results of a step, everywhere or where it may be taken."""
-        pairs = [(kept, new[name]) for name, kept in each.state.items()]
-        for kept, value in each.block.parts(theta) + pairs:
-            kept.copy_(value if taken is None else torch.where(taken, value, kept))
+        """Assign the results of a step where it may be taken."""
+        pairs = [(kept, state[name]) for name, kept in each.state.items()]
+        pairs.append((each.block.weight, theta.weight))
+        if theta.bias is not None:
+            pairs.append((each.block.bias, theta.bias))
+        for kept, value in pairs:
+            kept.copy_(torch.where(taken, value, kept))
 
     def _note(
-        self, each: BlockStep, lost: Tensor, failed: Tensor, number: Tensor
+        self, each: BlockStep, failed: Tensor, finite: Tensor, number: Tensor
     ) -> None:
-        """Start a lost P again, and note the number of the first step that failed."""
+        """Start a lost P again, or note the number of the first step that failed."""
         state = each.state
-        if self.on_failure == "reset" and (not self._on_cpu(lost) or lost):
+        if self.on_failure == "reset":
+            lost, failed = failed & finite, failed & ~finite
             fresh = self.new_state(each.block, each.options["P0_scale"])
             for name, start in fresh.items():
                 state[name].copy_(torch.where(lost, start, state[name]))
+            state["resets"] += lost
         state["failed_at"] += number * (failed & (state["failed_at"] == 0))
-        state["resets"] += lost
 
     def _check_on_cpu(self, steps: list[BlockStep], norm: Tensor) -> None:
         """Raise NumericalError where the failure of a step can be read at once."""

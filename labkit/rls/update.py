@@ -17,24 +17,29 @@ from torch import Tensor
 
 
 class Residuals(NamedTuple):
-    """A gradient (N, n) kept as its two factors, ``dZ.T @ X``."""
+    """The gradient (N, n) of a layer's weight and bias, that of the weight in factors.
+
+    It is ``dZ.T @ X``, with ``bias`` as the last column.
+    """
 
     dZ: Tensor  # (M, N) derivatives of the loss by the linear outputs
-    X: Tensor  # (M, n) inputs
+    X: Tensor  # (M, n - 1) inputs
+    bias: Tensor  # (N,) derivative of the loss by the bias
 
     def __matmul__(self, P: Tensor) -> Tensor:
         """Return the gradient times P (n, n), without forming the gradient: (N, n)."""
-        return self.dZ.T @ (self.X @ P)
+        product = self.dZ.T @ (self.X @ P[:-1])
+        return product.addr_(self.bias, P[-1])
 
     def formed(self) -> Tensor:
         """Return the gradient itself, (N, n)."""
-        return self.dZ.T @ self.X
+        return torch.cat([self.dZ.T @ self.X, self.bias[:, None]], 1)
 
     def norm(self) -> Tensor:
         """Compute the Frobenius norm, (), by two M x M Gram matrices."""
         XX, ZZ = self.X @ self.X.T, self.dZ @ self.dZ.T
-        squared = torch.dot(XX.flatten(), ZZ.flatten())
-        return squared.clamp(min=0).sqrt()  # rounding may leave it below 0
+        squared = torch.dot(XX.flatten(), ZZ.flatten()).clamp(min=0)  # of rounding
+        return (squared + self.bias.square().sum()).sqrt()
 
 
 def gain(
@@ -105,6 +110,7 @@ def rls_step(
     Parameters
     ----------
     theta : (N, n) tensor, $\Theta$, bias in the last column.
+        Or what changes in place like one, as a layer's weight and bias do together.
     P : (n, n) tensor, $P$, inverse of the inputs' running autocorrelation.
     x_mean : (n,) tensor, $\bar x$, mean input, last entry 1 if there is a bias.
     gradient : (N, n) tensor or Residuals, $\tilde\nabla$ of the minibatch loss.

@@ -50,7 +50,7 @@ def test_step_equals_the_reference(T):
 def test_forms_of_the_arguments_are_one_step(momentum):
     """Residuals for the gradient, a clip, a rate in a tensor."""
     rule = RULE | {"momentum": momentum, "steps": 2}
-    parts = Residuals(randn(7, 3, seed=5), randn(7, 5, seed=6))
+    parts = Residuals(randn(7, 3, seed=5), randn(7, 4, seed=6), randn(3, seed=7))
     plain = stepped(start(), randn(5, seed=4), 0.3 * parts.formed(), **rule)
     clip, lr = torch.tensor([0.3, 0.7], dtype=torch.float64)
     rule |= {"clip": clip, "lr": lr}
