@@ -231,7 +231,7 @@ LINES = runpy.run_path(str(ROOT / "benchmarks/lines.py"), run_name="lines")
 # Tokens of code, as `make lines` prints them: at most, and today. A room that is above
 # its bound may not grow; whoever makes one lighter writes down what it weighs now.
 WEIGHTS = {
-    "labkit/rls": (11_000, 10_935),
+    "labkit/rls": (11_000, 10_932),
     "labkit/bpls": (10_000, 8_346),
     "labkit/hessian_free": (15_500, 16_031),
     "labkit/broad": (17_500, 15_449),

@@ -19,8 +19,7 @@ class NumericalError(ArithmeticError):
     ):
         shown = "" if value is None else f" is {value:.6g}"
         super().__init__(f"layer {layer!r}, step {step}: {quantity}{shown}; {advice}")
-        self.layer, self.step = layer, step
-        self.quantity, self.value = quantity, value
+        self.layer, self.step, self.value = layer, step, value
 
 
 class BlockStep(NamedTuple):
@@ -50,8 +49,3 @@ class BlockStep(NamedTuple):
             bound = self.options["P0_scale"] * len(P) / torch.finfo(P.dtype).eps
             sound &= P.trace() <= bound
         return sound
-
-    @property
-    def number(self) -> int:
-        """Return the number of this step, from 1; waits for an accelerator."""
-        return int(self.state["step"]) + 1

@@ -37,6 +37,11 @@ class Block:
         """Return the side n of P: the number of inputs, plus 1 if there is a bias."""
         return self.n_inputs + (self.bias is not None)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the weight, and the bias if there is one, by name."""
+        own = {"weight": self.weight, "bias": self.bias}
+        return {name: tensor for name, tensor in own.items() if tensor is not None}
+
     def joined(self, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return two tensors like weight and bias as one matrix, (N, n), a copy."""
         columns = [weight.flatten(1)] + ([] if bias is None else [bias[:, None]])
@@ -51,12 +56,6 @@ class Block:
     def sign(self) -> Tensor:
         """Return the signs, (N, n)."""
         return self.joined(self.weight, self.bias).sign_()
-
-    def mul_(self, factor: float | Tensor) -> None:
-        """Multiply all by a number."""
-        for own in (self.weight, self.bias):
-            if own is not None:
-                own.mul_(factor)
 
     def add_(self, change: Tensor, alpha: float = 1) -> None:
         """Add a multiple of a matrix (N, n)."""
@@ -114,8 +113,10 @@ class Capture:
                 hook.owner.superseded = True
                 hook.let_go()
         arrived, read = WeakHook(self.arrived), WeakHook(self.read)
-        handles = [self.witness.register_post_accumulate_grad_hook(arrived)]
-        handles += [module.register_forward_hook(read, with_kwargs=True)]
+        handles = (
+            self.witness.register_post_accumulate_grad_hook(arrived),
+            module.register_forward_hook(read, with_kwargs=True),
+        )
         self.close = weakref.finalize(self, _remove, handles)
         self.close.atexit = False
         self.sizes = [block.n_inputs for block in self.blocks]
@@ -237,15 +238,15 @@ class Capture:
         self, block: Block, grads: dict[Tensor, Tensor | None]
     ) -> Tensor | Residuals:
         """Return a block's gradient, (N, n): what autograd has left, and residuals."""
-        weight, bias = grads[block.weight], None
-        if block.bias is not None:
-            bias = grads[block.bias]
-            bias = torch.zeros_like(block.bias) if bias is None else bias
-        if weight is None and self.residuals:
-            dZ, X = (stacked(parts) for parts in zip(*self.residuals, strict=True))
-            return Residuals(dZ, X, bias)
-        weight = torch.zeros_like(block.weight) if weight is None else weight
-        G = block.joined(weight, bias)
+        if grads[block.weight] is None and self.residuals:
+            dZ = stacked([dZ for dZ, _ in self.residuals])
+            X = stacked([X for _, X in self.residuals])
+            return Residuals(dZ, X, grads[block.bias])
+        own = {
+            name: torch.zeros_like(p) if grads[p] is None else grads[p]
+            for name, p in block.tensors().items()
+        }
+        G = block.joined(own["weight"], own.get("bias"))
         for dZ, X in self.residuals:
             G[:, :-1] += dZ.T @ X
         return G

@@ -30,7 +30,6 @@ LAYER_OPTIONS = {
     "lr": or_tensor(NOT_NEGATIVE),
     "momentum": BELOW_ONE,
     "l1": NOT_NEGATIVE,
-    "weight_decay": NOT_NEGATIVE,
 }
 OPTIONS = LAYER_OPTIONS | {
     "on_failure": one_of(("raise", "reset")),

@@ -73,11 +73,6 @@ class Hybrid(torch.optim.Optimizer):
         return {**self.rls.state, **self.other.state}
 
     @property
-    def max_grad_norm(self) -> float | None:
-        """Return the joint norm that all gradients are clipped to, or None."""
-        return self.rls.max_grad_norm
-
-    @property
     def gradient_norm(self) -> Tensor | None:
         """Return the joint norm of all gradients at the last step, (), unclipped."""
         return self.rls.gradient_norm

@@ -40,9 +40,6 @@ class RLS(torch.optim.Optimizer):
         $k$ > 0, weight of a minibatch's mean in P, relative to ``P0_scale``.
     momentum : float, $\alpha$ in [0, 1); RLS+M has 0.5, which doubles the step.
     l1 : float, $\gamma$ >= 0; RLS+R has 1e-5, for LSTMs 1e-6. With biases, as printed.
-    weight_decay : float >= 0
-        Weights and biases of a layer are multiplied by 1 - lr * weight_decay before
-        each of its steps, as in AdamW. This is not in the paper.
     P0_scale : float > 0; P starts as that times the identity.
     max_grad_norm : float, optional
         Joint L2 norm to which the raw gradients of all layers are clipped, as
@@ -124,7 +121,6 @@ class RLS(torch.optim.Optimizer):
         mean_weight: float = 0.1,
         momentum: float = 0.0,
         l1: float = 0.0,
-        weight_decay: float = 0.0,
         P0_scale: float = 1.0,
         max_grad_norm: float | None = None,
         layers: Iterable | None = None,
@@ -139,14 +135,13 @@ class RLS(torch.optim.Optimizer):
             "lr": lr,
             "momentum": momentum,
             "l1": l1,
-            "weight_decay": weight_decay,
             "P0_scale": P0_scale,
         }
         own = {"on_failure": on_failure, "max_grad_norm": max_grad_norm}
         own["max_fan_in"] = max_fan_in
         check_options(defaults | own, OPTIONS, "RLS")
-        unformed = max_grad_norm is not None and workers is None
-        unformed = unformed and not self.forms_gradients
+        alone = workers is None and not self.forms_gradients
+        unformed = alone and max_grad_norm is not None
         groups, self.captures = [], []
         for name, module, options in choose_layers(model, layers):
             T = options.pop("time_steps", None)
@@ -159,8 +154,8 @@ class RLS(torch.optim.Optimizer):
         super().__init__(groups, defaults)
         self.model, self.workers, self.on_failure = model, workers, on_failure
         self.max_grad_norm = max_grad_norm
-        self.other: torch.optim.Optimizer | None = None  # that of `Hybrid`
-        self.gradient_norm: Tensor | None = None  # (), of the last step, unclipped
+        self.other = None  # the other optimizer of a `Hybrid`
+        self.gradient_norm = None  # (), of the last step, unclipped
         if workers is not None:
             with torch.no_grad():
                 for each in [*model.parameters(), *model.buffers()]:
@@ -221,12 +216,14 @@ class RLS(torch.optim.Optimizer):
                 self.state[each.block.weight] = each.state
                 taken, number = finite & each.sound, each.state["step"] + 1
                 if not known or taken:
-                    theta, state = self._started(each, known)
-                    self.advance(each, theta, state, clip)
-                    state["step"].copy_(number)
-                    state["h"].copy_(each.h)
-                    if not known:
-                        self._assign(each, theta, state, taken)
+                    kept = each.block.tensors() | each.state
+                    new = kept if known else {k: v.clone() for k, v in kept.items()}
+                    theta = Block(each.block.name, new["weight"], new.get("bias"))
+                    self.advance(each, theta, new, clip)
+                    new["step"].copy_(number)
+                    new["h"].copy_(each.h)
+                    for name, value in () if known else kept.items():
+                        value.copy_(torch.where(taken, new[name], value))
                 if not known or not taken:
                     self._note(each, ~taken & (each.rows > 0), finite, number)
             for p, g in others.items():
@@ -282,13 +279,10 @@ class RLS(torch.optim.Optimizer):
 
     def check(self) -> None:
         """Raise NumericalError for a failure at any step; waits once for the device."""
-        noted = {
-            block.name: self.state[block.weight]["failed_at"]
-            for block in self.blocks
-            if block.weight in self.state
-        }
-        first = torch.stack([*noted.values()]).tolist() if noted else []
-        failed = [pair for pair in zip(first, noted, strict=True) if pair[0]]
+        known = [block for block in self.blocks if block.weight in self.state]
+        noted = [self.state[block.weight]["failed_at"] for block in known]
+        first = torch.stack(noted).tolist() if noted else []
+        failed = [(s, b.name) for s, b in zip(first, known, strict=True) if s]
         if failed:
             step, name = min(failed)
             what = "h is not finite or below forgetting, or a gradient is not finite"
@@ -364,32 +358,6 @@ class RLS(torch.optim.Optimizer):
             state["velocity"] = torch.zeros_like(block.joined(block.weight, block.bias))
         return state
 
-    def _started(self, each: BlockStep, known: bool) -> tuple[Block, dict]:
-        """Return what a step changes in place: weight and bias, and the state.
-
-        The CPU knows that the step may be taken. An accelerator steps on copies.
-        """
-        block, state = each.block, each.state
-        if not known:
-            weight, bias = block.weight.clone(), block.bias
-            bias = None if bias is None else bias.clone()
-            block = Block(block.name, weight, bias)
-            state = {name: value.clone() for name, value in state.items()}
-        if each.options["weight_decay"]:
-            block.mul_(1 - each.options["lr"] * each.options["weight_decay"])
-        return block, state
-
-    def _assign(
-        self, each: BlockStep, theta: Block, state: dict, taken: Tensor
-    ) -> None:
-        """Assign the results of a step where it may be taken."""
-        pairs = [(kept, state[name]) for name, kept in each.state.items()]
-        pairs.append((each.block.weight, theta.weight))
-        if theta.bias is not None:
-            pairs.append((each.block.bias, theta.bias))
-        for kept, value in pairs:
-            kept.copy_(torch.where(taken, value, kept))
-
     def _note(
         self, each: BlockStep, failed: Tensor, finite: Tensor, number: Tensor
     ) -> None:
@@ -413,7 +381,7 @@ class RLS(torch.optim.Optimizer):
             ]
             name = f"(those of {type(self.other).__name__})"
             name = lost[0].block.name if lost else name
-            number = steps[0].number if steps else 0
+            number = int(steps[0].state["step"]) + 1 if steps else 0
             what = "the gradient's norm"
             advice = "nothing was changed; lower lr or clip by max_grad_norm"
             raise NumericalError(name, number, what, float(norm), advice)
@@ -425,7 +393,8 @@ class RLS(torch.optim.Optimizer):
                     what = "the trace of P, wound up by forgetting < 1,"
                     value = float(each.state["P"].trace())
                 advice = "start P again by on_failure='reset', or take forgetting=1"
-                raise NumericalError(each.block.name, each.number, what, value, advice)
+                number = int(each.state["step"]) + 1
+                raise NumericalError(each.block.name, number, what, value, advice)
 
     def __setstate__(self, state: dict) -> None:
         """Take over what a state dict holds; ValueError if it is of other layers."""

@@ -18,6 +18,7 @@ from labkit.rls.optimizer import RLS
 from labkit.rls.update import loss_one_hot
 
 SIZES = {"epochs": COUNT, "batch_size": COUNT}
+SIZES["ceiling"] = number("> 0", lambda v: v > 0)
 
 
 @dataclass
@@ -118,9 +119,8 @@ def train(
         ``watch``, on several workers.
     """
     settings = batch_size if isinstance(batch_size, Settings) else Settings(batch_size)
-    _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm)
-    check_options({"ceiling": ceiling}, {"ceiling": number("> 0", lambda v: v > 0)})
-    check_kind("record", record, (Callable, type(None)), "a function or None")
+    check_options({"epochs": epochs, "ceiling": ceiling} | vars(settings), SIZES)
+    _check(optimizer, inputs, labels, settings, drop_last, max_grad_norm)
     own = optimizer.rls if isinstance(optimizer, Hybrid) else optimizer
     by_rls = isinstance(own, RLS)
     workers = own.workers if by_rls else None
@@ -247,8 +247,7 @@ def _batches(left, settings, drop_last) -> Iterator[tuple[Tensor, bool]]:
         yield rows, not len(left)
 
 
-def _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm):
-    check_options({"epochs": epochs} | vars(settings), SIZES)
+def _check(optimizer, inputs, labels, settings, drop_last, max_grad_norm):
     check_kind("optimizer", optimizer, torch.optim.Optimizer, "an optimizer")
     for name, value in {"inputs": inputs, "labels": labels}.items():
         check_kind(name, value, Tensor, "a tensor")

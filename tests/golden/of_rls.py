@@ -112,7 +112,6 @@ OPTIONS = {
     "R": {"l1": 1e-2},
     "M and R": {"momentum": 0.5, "l1": 1e-2, "lr": 0.7, "P0_scale": 2.0},
     "clipped": {"max_grad_norm": 0.3, "momentum": 0.5},
-    "weight decay": {"weight_decay": 0.1, "lr": 0.5},
     "forgetting": {"forgetting": 0.97, "mean_weight": 0.3},
 }
 

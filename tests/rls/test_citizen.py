@@ -107,21 +107,6 @@ def test_a_layer_without_rows_stands_still_and_the_others_step(kind, limit, on_f
 # Options
 
 
-def test_weight_decay_is_decoupled():
-    models = fcs(), fcs()
-    a = RLS(models[0], lr=0.5, weight_decay=0.1, momentum=0.5)
-    b = RLS(models[1], lr=0.5, momentum=0.5)
-    for s in range(3):
-        for model, optimizer in zip(models, (a, b), strict=True):
-            optimizer.zero_grad()
-            backward(model, *batch(9, s))
-        with torch.no_grad():
-            for p in models[1].parameters():
-                p.mul_(1 - 0.5 * 0.1)
-        a.step(), b.step()
-    assert identical(snapshot(models[0], a), snapshot(models[1], b))
-
-
 @pytest.mark.parametrize("make", [RLS, lambda m, **o: held(RLS)(m, **o)])
 @pytest.mark.parametrize("limit", [None, 0.5])
 def test_a_rate_in_a_tensor_is_the_number(make, limit):

@@ -175,7 +175,6 @@ SETTINGS = {
     "momentum": {"momentum": 0.5},
     "l1": {"l1": 1e-3},
     "forgetting": {"forgetting": 0.97},
-    "decay": {"weight_decay": 0.1},
     "no limit": {"max_grad_norm": math.inf},
     "clip": {"max_grad_norm": 5.0},
 }

@@ -22,7 +22,6 @@ NAN = math.nan
         ("forgetting", (0.0, 1.5, -1.0, NAN), r"in \(0, 1\]"),
         ("mean_weight", (0.0, -0.1, math.inf, NAN), "> 0"),
         ("lr", (-1.0, math.inf, NAN), ">= 0 and finite, or a tensor of one number"),
-        ("weight_decay", (-1e-5, math.inf, NAN), ">= 0"),
         ("momentum", (1.0, -0.1, NAN), r"in \[0, 1\)"),
         ("l1", (-1e-5, math.inf, NAN), ">= 0"),
         ("P0_scale", (0.0, -1.0, math.inf, NAN), "> 0"),
