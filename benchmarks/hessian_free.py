@@ -23,12 +23,12 @@ from labkit.hessian_free import (
     Autoencoder,
     HessianFree,
     MartensHF,
-    as_sequential,
     batch_gradient_variance,
     linearise,
     lsmr,
     mirrored,
 )
+from labkit.lab.hessian_free import as_sequential
 
 CURVES = mirrored((784, 400, 200, 100, 50, 25, 6))
 N, ITERATIONS, PRODUCTS = 250, 10, 7

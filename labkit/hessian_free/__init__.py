@@ -5,7 +5,7 @@ Optimization with LSMR*; the baseline is J. Martens, *Deep learning via Hessian-
 optimization*, ICML 2010.
 """
 
-from labkit.hessian_free.autoencoder import Autoencoder, as_sequential, mirrored
+from labkit.hessian_free.autoencoder import Autoencoder, mirrored
 from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
 from labkit.hessian_free.cg import CGResult, cg, cg_steps
 from labkit.hessian_free.linearise import linearise, mean_loss, squared_error
@@ -21,7 +21,6 @@ from labkit.hessian_free.preconditioner import (
     diagonal_preconditioner,
 )
 from labkit.hessian_free.step import HFStep
-from labkit.hessian_free.stopping import schedule
 from labkit.hessian_free.train import (
     Record,
     Settings,
@@ -40,7 +39,6 @@ __all__ = [
     "Record",
     "Settings",
     "Subproblem",
-    "as_sequential",
     "batch_gradient_variance",
     "cg",
     "cg_steps",
@@ -52,7 +50,6 @@ __all__ = [
     "mean_loss",
     "mirrored",
     "next_batch_size",
-    "schedule",
     "squared_error",
     "train",
     "train_martens",

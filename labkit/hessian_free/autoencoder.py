@@ -14,19 +14,12 @@ from labkit.check import (
     COUNT,
     POSITIVE,
     Range,
-    check_kind,
     check_making,
     check_options,
     check_tensor,
 )
 
 # The derivatives are functions of the output, because a forward pass keeps that.
-MODULES = {
-    "logistic": nn.Sigmoid,
-    "tanh": nn.Tanh,
-    "linear": nn.Identity,
-    "relu": nn.ReLU,
-}
 ACTIVATIONS = {
     "logistic": (torch.sigmoid, lambda S: S * (1 - S)),
     "tanh": (torch.tanh, lambda S: 1 - S * S),
@@ -120,17 +113,6 @@ class Autoencoder(nn.Module):
         for W_l, name in zip(weights, self.activations, strict=False):
             S = ACTIVATIONS[name][0](torch.addmm(W_l[-1], S, W_l[:-1]))  # (3)
         return S
-
-
-def as_sequential(net: Autoencoder) -> nn.Sequential:
-    """Return the same net made of torch's own layers, with copies of the weights."""
-    check_kind("net", net, Autoencoder, "an Autoencoder")
-    layers = []
-    for W, name in zip(net.weights, net.activations, strict=True):
-        layer = nn.Linear(len(W) - 1, W.shape[1], dtype=W.dtype, device=W.device)
-        layer.weight.data, layer.bias.data = W.data[:-1].T.clone(), W.data[-1].clone()
-        layers += [layer, MODULES[name]()]
-    return nn.Sequential(*layers)
 
 
 def sparse_weights(

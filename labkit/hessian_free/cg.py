@@ -24,6 +24,7 @@ from labkit.check import FUNCTION, check_options, check_tensor
 from labkit.hessian_free.options import CGOptions
 from labkit.hessian_free.system import DTYPES
 from labkit.hessian_free.vectors import (
+    Blocks,
     Space,
     Vector,
     as_tuple,
@@ -37,7 +38,7 @@ class CGStep:
     """One iteration of CG, whose ``x`` is not overwritten by the next."""
 
     k: int
-    x: tuple[Tensor, ...] = field(repr=False)
+    x: Blocks = field(repr=False)
     q: float  # model value at x
     rnorm: float  # |b - B x| in the norm of the inverse preconditioner
     curvature: float  # <p, B p> of the direction that led here; nan at k = 0
@@ -114,7 +115,7 @@ class CGResult(NamedTuple):
     iterations: int
     q: tuple[float, ...]
     rnorm: tuple[float, ...]
-    kept: tuple[tuple[int, tuple[Tensor, ...]], ...]
+    kept: tuple[tuple[int, Blocks], ...]
 
 
 def cg(
@@ -164,11 +165,21 @@ def cg(
         if x is not None:
             check_like(name, x, b)
     q, rnorm, kept, t = [], [], [], 0
+    eps, least = torch.finfo(as_tuple(b)[0].dtype).eps, options.tolerance
     for step in cg_steps(B, b, x0, preconditioner):
         k = step.k
         q.append(step.q)
         rnorm.append(step.rnorm)
-        status = _reason(step, q, rnorm, options)
+        gap = max(10, -(-k // 10))
+        status = None
+        if k and step.curvature <= 0 and rnorm[k - 1] > 0:
+            status = "curvature"
+        elif step.rnorm <= eps * rnorm[0]:
+            status = "exact"
+        elif k > gap and q[k] < 0 and (q[k] - q[k - gap]) / q[k] < least * gap:
+            status = "progress"
+        elif k == options.maxiter:
+            status = "maxiter"
         if options.keep and k and (k == math.ceil(5 * 1.3**t) or status):
             kept.append((k, step.x))
             t += 1
@@ -176,17 +187,3 @@ def cg(
             break
     x = Space(b).outside(step.x)
     return CGResult(x, status, k, tuple(q), tuple(rnorm), tuple(kept))
-
-
-def _reason(step, q, rnorm, options):
-    """Return why CG stops after this iteration, or None."""
-    k = step.k
-    eps = torch.finfo(step.x[0].dtype).eps
-    if k and step.curvature <= 0 and rnorm[k - 1] > 0:
-        return "curvature"
-    if step.rnorm <= eps * rnorm[0]:
-        return "exact"
-    gap = max(10, -(-k // 10))
-    if k > gap and q[k] < 0 and (q[k] - q[k - gap]) / q[k] < options.tolerance * gap:
-        return "progress"
-    return "maxiter" if k == options.maxiter else None

@@ -27,7 +27,7 @@ from labkit.hessian_free.vectors import Blocks, check_blocks
 ROWS = 32  # examples whose gradients a LinearisedModule holds at once
 
 
-def weights_of(model: nn.Module) -> tuple[Tensor, ...]:
+def weights_of(model: nn.Module) -> Blocks:
     """Return the trained parameters, in order, detached; they share memory."""
     return tuple(p.detach() for p in model.parameters() if p.requires_grad)
 
@@ -38,7 +38,7 @@ def linearise(
     targets: Tensor | None = None,
     *,
     loss: str = "squared",
-    weights: tuple[Tensor, ...] | None = None,
+    weights: Blocks | None = None,
 ) -> "LinearisedLayers | LinearisedModule | LinearisedSoftmax":
     """Return the residual of a model and its derivative, at its weights or at others.
 
@@ -95,7 +95,7 @@ def mean_loss(
     targets: Tensor | None = None,
     *,
     loss: str = "squared",
-    weights: tuple[Tensor, ...] | None = None,
+    weights: Blocks | None = None,
 ) -> Tensor:
     """Return f, (): half the squared error, or the mean cross-entropy."""
     _check(model, inputs, targets, loss, weights)
@@ -107,7 +107,7 @@ def squared_error(
     inputs: Tensor,
     targets: Tensor | None = None,
     *,
-    weights: tuple[Tensor, ...] | None = None,
+    weights: Blocks | None = None,
 ) -> Tensor:
     """Return 2 f, (): the squared error summed over outputs, averaged over examples."""
     return 2 * mean_loss(model, inputs, targets, weights=weights)
@@ -206,13 +206,13 @@ class LinearisedLayers(Point):
     operations.
     """
 
-    weights: tuple[Tensor, ...]  # W_l, (m_l + 1, m_{l+1})
-    inputs: tuple[Tensor, ...]  # S~_{l-1}, (n, m_l + 1)
-    derivatives: tuple[Tensor, ...]  # S'_l, (n, m_{l+1})
+    weights: Blocks  # W_l, (m_l + 1, m_{l+1})
+    inputs: Blocks  # S~_{l-1}, (n, m_l + 1)
+    derivatives: Blocks  # S'_l, (n, m_{l+1})
     residual: Tensor  # R, (n, m_{k+1})
 
     @cached_property
-    def _scaled(self) -> tuple[Tensor, ...]:
+    def _scaled(self) -> Blocks:
         """The derivatives S'_l, the last of them with the factor 1 / sqrt(n) of R."""
         *others, last = self.derivatives
         return *others, last / math.sqrt(self.n)
@@ -225,7 +225,7 @@ class LinearisedLayers(Point):
             F = torch.mm(F, W[i][:-1]).addmm_(S[i], d[i]).mul_(S_[i])  # (A2)
         return F
 
-    def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
+    def transpose_map(self, U: Tensor) -> Blocks:
         """Return A'U: (n, m_{k+1}) -> tuple like the weights; 3 kernels a layer."""
         pairs = zip(self.inputs, self._signals(U, self._scaled), strict=True)
         return tuple(torch.mm(S.T, F_l) for S, F_l in pairs)  # (B3)
@@ -237,7 +237,7 @@ class LinearisedLayers(Point):
             F.append(torch.mm(F[-1], W[i + 1][:-1].T).mul_(S_[i]))  # (B2)
         return F[::-1]
 
-    def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
+    def sum_squares(self, U: Tensor) -> Blocks:
         r"""Return the sum over examples $\sum_i (J_i^T u_i)^2$ of each entry, like w.
 
         J_i is the derivative of the outputs (not divided by sqrt(n)) of example i, u_i
@@ -247,9 +247,7 @@ class LinearisedLayers(Point):
         pairs = zip(self.inputs, self._signals(U, self.derivatives), strict=True)
         return tuple(S.square().T @ F_l.square() for S, F_l in pairs)
 
-    def gradient_moments(
-        self, U: Tensor | None = None
-    ) -> tuple[tuple[Tensor, ...], Tensor]:
+    def gradient_moments(self, U: Tensor | None = None) -> tuple[Blocks, Tensor]:
         r"""Return grad f, and $\sum_i |\nabla f_i|^2$, from one backward pass.
 
         U, R if not given, is the gradient of f by the outputs, times sqrt(n). The
@@ -278,7 +276,7 @@ class LinearisedModule(Point):
     """
 
     model: nn.Module
-    weights: tuple[Tensor, ...]
+    weights: Blocks
     inputs: Tensor
     targets: Tensor | None
 
@@ -308,11 +306,11 @@ class LinearisedModule(Point):
         """Return A d: tuple like the weights -> like the targets."""
         return self._jvp(tuple(d))[0]
 
-    def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
+    def transpose_map(self, U: Tensor) -> Blocks:
         """Return A'U: like the targets -> tuple like the weights."""
         return self._vjp(U)[0]
 
-    def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
+    def sum_squares(self, U: Tensor) -> Blocks:
         """Return the sums of squares, as :meth:`LinearisedLayers.sum_squares`."""
 
         def signal(x, u):
@@ -328,9 +326,7 @@ class LinearisedModule(Point):
             torch._foreach_add_(total, [g.square().sum(0) for g in gradients])
         return tuple(total)
 
-    def gradient_moments(
-        self, U: Tensor | None = None
-    ) -> tuple[tuple[Tensor, ...], Tensor]:
+    def gradient_moments(self, U: Tensor | None = None) -> tuple[Blocks, Tensor]:
         """Return the moments, as :meth:`LinearisedLayers.gradient_moments`."""
         U = self.residual if U is None else U
         squares = self.sum_squares(U * math.sqrt(self.n))

@@ -74,7 +74,7 @@ class LinearisedSoftmax(Point):
     targets: Tensor
 
     @property
-    def weights(self) -> tuple[Tensor, ...]:
+    def weights(self) -> Blocks:
         """The weights at which the model is linearised."""
         return self.derivative.weights
 
@@ -111,14 +111,14 @@ class LinearisedSoftmax(Point):
         Jd, s = self.derivative.forward_map(d), self._root
         return s * Jd - s * (self._p * Jd).sum(1, keepdim=True)  # (1), L'
 
-    def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
+    def transpose_map(self, U: Tensor) -> Blocks:
         """Return A'U: (n, classes) -> tuple like the weights."""
         return self.derivative.transpose_map(self._L(U))
 
-    def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
+    def sum_squares(self, U: Tensor) -> Blocks:
         r"""Return $\sum_i (J_i^T L_i u_i)^2$ of each entry, like the weights."""
         return self.derivative.sum_squares(self._L(U))
 
-    def gradient_moments(self) -> tuple[tuple[Tensor, ...], Tensor]:
+    def gradient_moments(self) -> tuple[Blocks, Tensor]:
         """Return the moments, as :meth:`LinearisedLayers.gradient_moments`."""
         return self.derivative.gradient_moments(self._L(self.residual))

@@ -47,9 +47,9 @@ from labkit.check import FUNCTION, check_options, optional
 from labkit.hessian_free.stopping import LSMRStats, Merit
 from labkit.hessian_free.system import System, build_system
 from labkit.hessian_free.vectors import (
+    Blocks,
     Vector,
     flat_norm,
-    keep_freed,
     positive,
 )
 
@@ -136,7 +136,7 @@ class LSMRStep:
     """One iteration of LSMR, whose ``x`` is overwritten by the next."""
 
     k: int
-    x: tuple[Tensor, ...] = field(repr=False)
+    x: Blocks = field(repr=False)
     norms: Norms
     exhausted: bool  # residual or gradient is at rounding error
 
@@ -177,7 +177,6 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
     held, and one more with damping. The errors are those of :func:`lsmr`.
     """
     d, u, v = system.start()
-    keep_freed(u)
     beta = positive(system.norm(u))
     v = v / beta
     alpha = flat_norm(v)
@@ -196,7 +195,13 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
         u, v, alpha, beta = bidiagonalise(system, u, v, alpha, beta)
         alpha_k, beta_k = torch.cat((alpha, beta)).tolist()
         if k == 1:
-            _check_adjoint(float(system.dot(u, first)), alpha_1, beta_k, eps)
+            overlap = float(system.dot(u, first))  # 0, as <K v_1, u_1> = alpha_1
+            if abs(overlap) > math.sqrt(eps) * math.hypot(alpha_1, beta_k):
+                raise ValueError(
+                    f"At is not the adjoint of A: <A v, u> = {alpha_1 + overlap} but "
+                    f"<v, At u> = {alpha_1} for unit vectors u and v; check transposes "
+                    "and scale factors"
+                )
         _check_finite(alpha_k, beta_k, k)
         state, norms, (a_hbar, a_d, a_h) = rotate(state, alpha_k, beta_k)
         torch.add(h, hbar, alpha=a_hbar, out=hbar)  # (7)
@@ -328,14 +333,4 @@ def _check_finite(alpha, beta, k):
         raise FloatingPointError(
             f"a product with A or A' is not finite {where} "
             f"(beta = {beta}, alpha = {alpha})"
-        )
-
-
-def _check_adjoint(overlap, alpha, beta, eps):
-    """Raise a ValueError unless <K v_1, u_1> = alpha_1 |v_1|^2 holds."""
-    if abs(overlap) > math.sqrt(eps) * math.hypot(alpha, beta):
-        raise ValueError(
-            f"At is not the adjoint of A: <A v, u> = {alpha + overlap} but "
-            f"<v, At u> = {alpha} for unit vectors u and v; check transposes and "
-            "scale factors"
         )

@@ -31,8 +31,8 @@ class Subproblem(NamedTuple):
     """One damped least-squares problem, with a copy of the weights."""
 
     point: object  # the linearisation, with forward_map and transpose_map
-    scale: tuple[Tensor, ...] | None  # right preconditioner c
-    x0: tuple[Tensor, ...]  # warm start
+    scale: Blocks | None  # right preconditioner c
+    x0: Blocks  # warm start
     options: LSMROptions
 
     @property
@@ -60,15 +60,6 @@ class Subproblem(NamedTuple):
     def solve(self, merit: Callable | None = None, **changes: object) -> LSMRResult:
         """Solve by :func:`labkit.hessian_free.lsmr`; ``changes`` are of its options."""
         return solve(self.posed(**changes).system(), merit)
-
-    def normal_map(self, p: Blocks) -> tuple[Tensor, ...]:
-        """Return (A'A + lambda^2 I) p, the product of CG, for the norm "identity"."""
-        Gp = self.point.transpose_map(self.point.forward_map(p))
-        return add(Gp, self.options.damping**2, p)
-
-    def normal_rhs(self) -> tuple[Tensor, ...]:
-        """Return A'b, the negative gradient of the batch's loss."""
-        return self.point.transpose_map(self.b)
 
 
 class HessianFree(Newton):

@@ -8,7 +8,6 @@ Each must make the same calls in the same order.
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from labkit.hessian_free.losses import Point
@@ -31,7 +30,7 @@ class Pooled:
     n: int
 
     @property
-    def weights(self) -> tuple[Tensor, ...]:
+    def weights(self) -> Blocks:
         """The weights at which the model is linearised."""
         return self.point.weights
 
@@ -57,28 +56,17 @@ class Pooled:
         """Return A d: tuple like the weights -> like R."""
         return self.point.forward_map(d) * self.share**0.5
 
-    def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
+    def transpose_map(self, U: Tensor) -> Blocks:
         """Return A'U: like R -> tuple like the weights."""
         return tuple(self.workers.sum(self.point.transpose_map(U * self.share**0.5)))
 
-    def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
+    def sum_squares(self, U: Tensor) -> Blocks:
         """Return the sums of squares, as ``LinearisedLayers.sum_squares``."""
         return tuple(self.workers.sum(self.point.sum_squares(U)))
 
-    def gradient_moments(self) -> tuple[tuple[Tensor, ...], Tensor]:
+    def gradient_moments(self) -> tuple[Blocks, Tensor]:
         """Return the moments, as ``LinearisedLayers.gradient_moments``."""
         gradient, squares = self.point.gradient_moments()
         gradient = scaled(gradient, self.share)
         *gradient, squares = self.workers.sum([*gradient, squares])
         return tuple(gradient), squares
-
-
-def pooled(point: Point, workers: object) -> "Point | Pooled":
-    """Return the linearisation of all workers' rows, from that of this worker's.
-
-    Without workers it is the same.
-    """
-    if workers is None:
-        return point
-    rows = torch.tensor([point.n], device=point.residual.device)
-    return Pooled(point, workers, int(workers.sum([rows])[0]))

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from labkit.check import NOT_NEGATIVE, check_options, one_of
 from labkit.hessian_free.options import KINDS
+from labkit.hessian_free.vectors import Blocks
 
 OPTIONS = {"preconditioner": one_of(KINDS), "damping": NOT_NEGATIVE}
 
 
-def diagonal_estimate(point: object, signs: Tensor) -> tuple[Tensor, ...]:
+def diagonal_estimate(point: object, signs: Tensor) -> Blocks:
     r"""Return an unbiased estimate of diag(A'A) from one backward pass.
 
     With independent signs u_ij, the expectation of $(J_i^T u_i)_p^2$ is
@@ -32,7 +33,7 @@ def diagonal_preconditioner(
     *,
     damping: float = 0.0,
     generator: torch.Generator | None = None,
-) -> tuple[Tensor, ...] | None:
+) -> Blocks | None:
     r"""Return the preconditioner c of d = c o y, with entries > 0; None for "none".
 
     (2) $c = 1 / (1 + \sqrt g)$ for "random_signs": Algorithm 3 with g of (1)

@@ -16,7 +16,7 @@ from labkit.hessian_free.checks import check_model
 from labkit.hessian_free.linearise import linearised, loss_at
 from labkit.hessian_free.losses import Point
 from labkit.hessian_free.options import MOST, Options
-from labkit.hessian_free.pooled import Pooled, pooled
+from labkit.hessian_free.pooled import Pooled
 from labkit.hessian_free.system import DTYPES
 from labkit.hessian_free.vectors import Blocks, check_blocks
 
@@ -76,10 +76,8 @@ class Newton(torch.optim.Optimizer):
         return self.kind(**{each.name: group[each.name] for each in fields(self.kind)})
 
     def __getstate__(self):
-        """Return the state with model, loss and generator, so that copies can step."""
-        kept = ("model", "loss", "workers", "generator")
-        own = {k: v for k, v in vars(self).items() if k in kept}
-        return super().__getstate__() | own
+        """Return all but hooks, model and loss included, so that copies can step."""
+        return {name: v for name, v in vars(self).items() if not name.startswith("_")}
 
     def __setstate__(self, state: dict) -> None:
         """Set a state; options that it lacks keep the constructor's values."""
@@ -105,7 +103,7 @@ class Newton(torch.optim.Optimizer):
             check_blocks("the last direction", warm, params)
         super().load_state_dict(state_dict)
 
-    def warm_start(self) -> tuple[Tensor, ...]:
+    def warm_start(self) -> Blocks:
         """Return the start of the next step: a share of the last direction, or 0."""
         params, state = self.param_groups[0]["params"], self.state
         return tuple(
@@ -117,7 +115,10 @@ class Newton(torch.optim.Optimizer):
     ) -> Point | Pooled:
         """Return the linearisation of checked rows, of all workers if there are any."""
         point = linearised(self.model, inputs, targets, self.loss, weights)
-        return pooled(point, self.workers)
+        if self.workers is None:
+            return point
+        rows = torch.tensor([point.n], device=point.residual.device)
+        return Pooled(point, self.workers, int(self.workers.sum([rows])[0]))
 
     def mean_loss(
         self, inputs: Tensor, targets: Tensor | None, weights: Blocks

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labkit.check import COUNT, check_options
 from labkit.hessian_free.options import LSMROptions
 from labkit.hessian_free.vectors import Blocks, copied
 
@@ -29,7 +28,6 @@ def schedule(maxiter: int) -> tuple[int, ...]:
     >>> schedule(30)
     (5, 7, 9, 12, 15, 19, 24, 30)
     """
-    check_options({"maxiter": maxiter}, {"maxiter": COUNT})
     checks = [min(5, maxiter)]
     while checks[-1] < maxiter:
         checks.append(min(-(-5 * checks[-1] // 4), maxiter))

@@ -119,7 +119,20 @@ def build_system(
     check_tensor("b", blocks[0], dtype=DTYPES)
     for block in blocks[1:]:
         check_tensor("b", block, like=blocks[0])
-    A, At = _maps(A, At, b, x0)
+    if isinstance(A, Tensor):
+        if At is not None:
+            raise TypeError(f"At must be None where A is a matrix, got {described(At)}")
+        check_tensor("A", A, shape=("m", "n"), like=blocks[0])
+        check_tensor("b", b, shape=A.shape[:1], like=A)
+        if x0 is not None:
+            check_tensor("x0", x0, shape=A.shape[1:], like=A)
+        A, At = A.mv, A.mT.mv
+    if not (callable(A) and callable(At)):
+        raise TypeError(
+            "A must be a tensor (m, n), or A and At functions: lsmr(A, b, At=At); got "
+            f"A: {described(A)} and At: {described(At)}. For arrays, sparse matrices "
+            "and LinearOperators there is scipy.sparse.linalg.lsmr"
+        )
     if x0 is None:
         like = At(b)
         zeros = tuple(blocks[0].new_zeros(t.shape) for t in as_tuple(like))
@@ -144,22 +157,3 @@ def build_system(
         space=space,
         workers=workers,
     )
-
-
-def _maps(A, At, b, x0):
-    """Return A and A' as functions, for a right-hand side and perhaps a start."""
-    if isinstance(A, Tensor):
-        if At is not None:
-            raise TypeError(f"At must be None where A is a matrix, got {described(At)}")
-        check_tensor("A", A, shape=("m", "n"), like=as_tuple(b)[0])
-        check_tensor("b", b, shape=A.shape[:1], like=A)
-        if x0 is not None:
-            check_tensor("x0", x0, shape=A.shape[1:], like=A)
-        return A.mv, A.mT.mv
-    if not (callable(A) and callable(At)):
-        raise TypeError(
-            "A must be a tensor (m, n), or A and At functions: lsmr(A, b, At=At); got "
-            f"A: {described(A)} and At: {described(At)}. For arrays, sparse matrices "
-            "and LinearOperators there is scipy.sparse.linalg.lsmr"
-        )
-    return A, At

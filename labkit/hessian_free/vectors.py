@@ -1,7 +1,7 @@
 """Vectors, as blocks of the shapes of the weights and as one flat tensor.
 
 Emirahmetoglu and Stewart, section 3.1. A step works on directions and weights as
-*blocks*, a sequence of tensors of any shapes. The Krylov methods work on one *flat*
+*blocks*, a tuple of tensors of any shapes. The Krylov methods work on one *flat*
 tensor (P,), so that an operation on it is one kernel for any number of layers; their
 scalars are (1,). A caller's vector is a tensor or a tuple of tensors.
 
@@ -9,29 +9,28 @@ No function here reads a number to the host.
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from labkit.check import check_kind, check_tensor
 
-Blocks = Sequence[Tensor]
+Blocks = tuple[Tensor, ...]  # a list where a function only reads them
 Vector = Tensor | Blocks  # a caller's vector
 ROW = 1024  # entries that a CPU sums in one run
 
 
-def add(x: Blocks, a: float, y: Blocks) -> tuple[Tensor, ...]:
+def add(x: Blocks, a: float, y: Blocks) -> Blocks:
     """Return x + a y, in one pass."""
     return tuple(torch._foreach_add(x, y, alpha=a))
 
 
-def scaled(x: Blocks, a: float) -> tuple[Tensor, ...]:
+def scaled(x: Blocks, a: float) -> Blocks:
     """Return a x."""
     return tuple(torch._foreach_mul(x, a))
 
 
-def copied(x: Blocks) -> tuple[Tensor, ...]:
+def copied(x: Blocks) -> Blocks:
     """Return a copy that shares no memory."""
     return tuple(t.clone(memory_format=torch.contiguous_format) for t in x)
 
@@ -59,7 +58,7 @@ class Space:
         parts = [t.reshape(-1) for t in as_tuple(x)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def blocks(self, x: Tensor) -> tuple[Tensor, ...]:
+    def blocks(self, x: Tensor) -> Blocks:
         """Return the blocks of a flat tensor as a tuple of views."""
         parts = x.split(self.sizes)
         return tuple(t.view(s) for t, s in zip(parts, self.shapes, strict=True))
@@ -69,7 +68,7 @@ class Space:
         return x[0] if self.bare else x
 
 
-def as_tuple(x: Vector) -> tuple[Tensor, ...]:
+def as_tuple(x: Vector) -> Blocks:
     """Return a vector's blocks."""
     return (x,) if isinstance(x, Tensor) else tuple(x)
 
@@ -104,23 +103,6 @@ def flat_norm(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 
-def norm(x: Blocks) -> Tensor:
-    """Return |x|_2 of blocks, ()."""
-    return flat_norm(Space(x).flat(x))[0]
-
-
 def positive(norm: Tensor) -> Tensor:
     """Return a norm to divide by, with 0 raised to the smallest normal number."""
     return norm.clamp_min(torch.finfo(norm.dtype).tiny)
-
-
-def keep_freed(x: Tensor) -> None:
-    """Make the C library keep the memory of vectors like x between iterations.
-
-    On a CPU, glibc returns memory to the system when more than twice the largest block
-    freed so far is idle, and maps each page again when it is needed. This function
-    allocates a block without writing to it and frees it at once, which raises that
-    bound; glibc accepts it up to 32 MB.
-    """
-    if x.device.type == "cpu":
-        torch.UntypedStorage(min(8 * x.nbytes, (32 << 20) - 8192))

@@ -10,6 +10,7 @@ from labkit.hessian_free.batch_size import batch_gradient_variance
 from labkit.hessian_free.cg import cg_steps
 from labkit.hessian_free.linearise import linearise
 from labkit.hessian_free.lsmr import lsmr_steps
+from labkit.lab.hessian_free import normal_map, normal_rhs
 from tests.device.rows import Row, on, random, seeded
 
 
@@ -63,8 +64,8 @@ def lsmr(device):
 def cg(device):
     net, X = autoencoder(device)
     problem = optimizer_of(net, device).subproblem(X)
-    maps = problem.normal_map, problem.normal_rhs()
-    return ten(cg_steps(*maps))
+    B = partial(normal_map, problem)
+    return ten(cg_steps(B, normal_rhs(problem)))
 
 
 def products(device):

@@ -8,8 +8,9 @@ from hypothesis import given, strategies as st
 from torch import nn
 from torch.func import functional_call, vjp
 
-from labkit.hessian_free import as_sequential, linearise, mirrored
+from labkit.hessian_free import linearise, mirrored
 from labkit.hessian_free.linearise import LinearisedLayers, LinearisedModule, weights_of
+from labkit.lab.hessian_free import as_sequential
 from labkit.theorems.hessian_free import (
     adjoint,
     derivative,

@@ -15,7 +15,6 @@ from labkit.hessian_free import (
     Autoencoder,
     HessianFree,
     MartensHF,
-    as_sequential,
     batch_gradient_variance,
     linearise,
     mean_loss,
@@ -24,6 +23,7 @@ from labkit.hessian_free import (
 )
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.preconditioner import KINDS, diagonal_estimate
+from labkit.lab.hessian_free import as_sequential
 from labkit.theorems.hessian_free import dense, joined
 
 from .conftest import rand, randn, relative

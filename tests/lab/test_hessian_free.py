@@ -13,9 +13,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from labkit.hessian_free import as_sequential, mirrored, squared_error
-from labkit.hessian_free.vectors import norm
+from labkit.hessian_free import mirrored, squared_error
 from labkit.lab import LiveLab, Race, hessian_free as lab, spread, verdict
+from labkit.lab.hessian_free.krylov import norm
 from labkit.lab.hessian_free.settings import PAPER
 
 IMPORTS = ast.Import | ast.ImportFrom
@@ -358,7 +358,7 @@ def test_the_scenes_of_overfitting(problem):
 def test_every_method_of_the_race_starts_from_the_same_weights(problem):
     net, _ = problem.network(0)
     rows = problem.tune.inputs
-    assert torch.allclose(net(rows), as_sequential(net)(rows), atol=1e-12)
+    assert torch.allclose(net(rows), lab.as_sequential(net)(rows), atol=1e-12)
     given = {"problem": problem, "images": problem.fit.inputs, "race_seconds": 0.2}
     given |= {"valid": rows, "data": "digits", "device": "cpu", "patience": 20}
     names = ("look", "watched", "shf", "martens", "minibatches", "descend", "adam")

@@ -10,10 +10,9 @@ from labkit.hessian_free import (
     HessianFree,
     batch_gradient_variance,
     diagonal_estimate,
-    linearise,
     train,
 )
-from labkit.hessian_free.pooled import pooled
+from labkit.hessian_free.linearise import weights_of
 from labkit.scale import workers as scale_workers
 from labkit.theorems.hessian_free import joined
 from tests.hessian_free.conftest import rand, randn, relative, small_net
@@ -79,9 +78,11 @@ def signs(rank, world):
     model, X = small_net(), part(rand(20, 5, seed=1), rank)
     pool = None if rank is None else scale_workers()
     given = part(randn(20, 5, seed=3).sign(), rank)
-    diagonal = joined(diagonal_estimate(pooled(linearise(model, X), pool), given))
     g = torch.Generator().manual_seed(rank or 0)
-    HessianFree(model, damping=0.5, generator=g, workers=pool).step(X)
+    optimizer = HessianFree(model, damping=0.5, generator=g, workers=pool)
+    point = optimizer.linearised(X, None, weights_of(model))
+    diagonal = joined(diagonal_estimate(point, given))
+    optimizer.step(X)
     return joined([p.detach() for p in model.parameters()]), diagonal
 
 

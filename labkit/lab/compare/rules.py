@@ -20,7 +20,7 @@ from labkit.check import described
 from labkit.clock import Clock
 from labkit.lab import gauss_newton
 from labkit.lab.datasets import Labelled
-from labkit.lab.hessian_free.training import looks
+from labkit.lab.hessian_free.training import as_sequential, looks
 from labkit.lab.problem import disturb, seeded
 from labkit.lab.rls.networks import SequenceClassifier
 from labkit.lab.rls.training import TrainingSetup, make_training, now_and_then
@@ -457,7 +457,7 @@ def autoencoder(fit: Labelled, hidden: int, seed: int) -> hessian_free.Autoencod
 
 def in_layers(fit: Labelled, hidden: int, seed: int) -> nn.Sequential:
     """Make the same network of torch's own layers."""
-    return hessian_free.as_sequential(autoencoder(fit, hidden, seed))
+    return as_sequential(autoencoder(fit, hidden, seed))
 
 
 LONGER = {"maxiter": 50, "miniter": 20, "patience": 5}

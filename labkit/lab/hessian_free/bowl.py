@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, islice
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from labkit.hessian_free.batch_size import (
 from labkit.hessian_free.cg import cg_steps
 from labkit.hessian_free.lsmr import lsmr_steps
 from labkit.hessian_free.preconditioner import KINDS
-from labkit.lab.hessian_free.krylov import model_value
+from labkit.lab.hessian_free.krylov import model_value, normal_map, normal_rhs
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.planes import (
     GHOST,
@@ -105,8 +106,8 @@ def bowl_of(problem: hf.Subproblem) -> tuple[np.ndarray, np.ndarray, float]:
     The columns of the curvature are its map of the two unit vectors.
     """
     columns = torch.eye(2, dtype=torch.float64)[:, None]
-    B = torch.cat([problem.normal_map((e,))[0] for e in columns])
-    lowest = torch.linalg.solve(B, problem.normal_rhs()[0][0])
+    B = torch.cat([normal_map(problem, (e,))[0] for e in columns])
+    lowest = torch.linalg.solve(B, normal_rhs(problem)[0][0])
     return B.numpy(), lowest.numpy(), -model_value(problem, (lowest[None],))
 
 
@@ -115,8 +116,8 @@ def iterates(problem: hf.Subproblem, count: int = 2) -> tuple[np.ndarray, np.nda
     steps = islice(lsmr_steps(problem.system()), count + 1)
     lsmr = [step.x[0][0].clone() for step in steps]
     start = tuple(torch.zeros_like(x) for x in problem.x0)
-    maps = problem.normal_map, problem.normal_rhs(), start
-    cg = [step.x[0][0] for step in islice(cg_steps(*maps), count + 1)]
+    cg = cg_steps(partial(normal_map, problem), normal_rhs(problem), start)
+    cg = [step.x[0][0] for step in islice(cg, count + 1)]
     return torch.stack(lsmr).numpy(), torch.stack(cg).numpy()
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isnan, nan
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from labkit import hessian_free as hf
 from labkit.hessian_free.train import draw
-from labkit.hessian_free.vectors import Blocks, add, dot, norm
+from labkit.hessian_free.vectors import Blocks, add, dot
 from labkit.lab.hessian_free.live import KrylovKnobs
 from labkit.lab.hessian_free.training import Images, Training
 from labkit.lab.panels import Experiment, Lines
@@ -78,14 +78,31 @@ def freeze(
     return kept
 
 
+def norm(x: Blocks) -> Tensor:
+    """Return |x|_2 of blocks, ()."""
+    return dot(x, x).sqrt()
+
+
+def normal_map(problem: hf.Subproblem, p: Blocks) -> Blocks:
+    """Return (A'A + lambda^2 I) p, the product of CG, for the norm "identity"."""
+    Gp = problem.point.transpose_map(problem.point.forward_map(p))
+    return add(Gp, problem.options.damping**2, p)
+
+
+def normal_rhs(problem: hf.Subproblem) -> Blocks:
+    """Return A'b, the negative gradient of the batch's loss."""
+    return problem.point.transpose_map(problem.b)
+
+
 def model_value(problem: hf.Subproblem, d: Blocks) -> float:
     """Return CG's model |A d - b|^2 / 2 - |b|^2 / 2 + lambda^2 |d|^2 / 2."""
-    return float(0.5 * dot(d, add(problem.normal_map(d), -2.0, problem.normal_rhs())))
+    gradient = add(normal_map(problem, d), -2.0, normal_rhs(problem))
+    return float(0.5 * dot(d, gradient))
 
 
 def gradient_norm(problem: hf.Subproblem, d: Blocks) -> float:
     """Return |(A'A + lambda^2 I) d - A'b|, which LSMR minimises."""
-    return float(norm(add(problem.normal_map(d), -1.0, problem.normal_rhs())))
+    return float(norm(add(normal_map(problem, d), -1.0, normal_rhs(problem))))
 
 
 def side_by_side(problem: hf.Subproblem) -> Iterator[dict[str, tuple[Tensor, ...]]]:
@@ -95,7 +112,8 @@ def side_by_side(problem: hf.Subproblem) -> Iterator[dict[str, tuple[Tensor, ...
     same spaces as LSMR's d = c o y.
     """
     M = None if problem.scale is None else tuple(c**-2 for c in problem.scale)
-    cg = hf.cg_steps(problem.normal_map, problem.normal_rhs(), problem.x0, M)
+    B, b = partial(normal_map, problem), normal_rhs(problem)
+    cg = hf.cg_steps(B, b, problem.x0, M)
     for ours, theirs in zip(hf.lsmr_steps(problem.system()), cg, strict=False):
         yield {"LSMR": ours.x, "CG": theirs.x}
         if ours.exhausted:

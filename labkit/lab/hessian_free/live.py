@@ -10,12 +10,13 @@ import torch
 from labkit import hessian_free as hf
 from labkit.errors import DivergedError
 from labkit.hessian_free.options import DAMP_TOWARDS, DAMPING_NORMS, KINDS
+from labkit.hessian_free.stopping import schedule
 from labkit.lab.hessian_free.training import Images, Training
 from labkit.lab.panels import Bars, Experiment, Lines, Pictures, knob
 
 IMAGES = 16  # test images whose reconstructions are shown
 BUDGET = 300  # Krylov iterations that the knob allows
-CHECKS = hf.schedule(BUDGET)[:-1]  # iterations at which a merit is evaluated
+CHECKS = schedule(BUDGET)[:-1]  # iterations at which a merit is evaluated
 
 _live = partial(knob, restart=False)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 
 from labkit import hessian_free as hf
 from labkit.lab.datasets import Labelled, available, load
@@ -17,6 +18,23 @@ SIZES = {
     "mnist": (50000, 10000, 10000),
     "curves": (20000, 2000, 8000),
 }
+
+MODULES = {
+    "logistic": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "linear": nn.Identity,
+    "relu": nn.ReLU,
+}
+
+
+def as_sequential(net: hf.Autoencoder) -> nn.Sequential:
+    """Return the same net made of torch's own layers, with copies of the weights."""
+    layers = []
+    for W, name in zip(net.weights, net.activations, strict=True):
+        layer = nn.Linear(len(W) - 1, W.shape[1], dtype=W.dtype, device=W.device)
+        layer.weight.data, layer.bias.data = W.data[:-1].T.clone(), W.data[-1].clone()
+        layers += [layer, MODULES[name]()]
+    return nn.Sequential(*layers)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
