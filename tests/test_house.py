@@ -233,7 +233,7 @@ LINES = runpy.run_path(str(ROOT / "benchmarks/lines.py"), run_name="lines")
 WEIGHTS = {
     "labkit/rls": (11_000, 10_932),
     "labkit/bpls": (10_000, 8_346),
-    "labkit/hessian_free": (15_500, 15_406),
+    "labkit/hessian_free": (15_500, 15_097),
     "labkit/broad": (17_500, 15_449),
     "labkit/rtrl": (19_500, 19_107),
     "labkit/instruments": (8_500, 7_971),
@@ -242,7 +242,7 @@ WEIGHTS = {
     "labkit/*.py": (2_500, 2_230),
     "= core": (98_000, 91_700),
     "labkit/lab/panels": (30_000, 47_000),
-    "labkit/lab/{rls,bpls,hessian_free,broad,rtrl,compare}": (29_000, 53_662),
+    "labkit/lab/{rls,bpls,hessian_free,broad,rtrl,compare}": (29_000, 53_673),
     "labkit/lab/exercises": (13_000, 29_200),
     "labkit/lab/runs": (10_500, 16_300),
     "labkit/lab/datasets": (6_000, 8_200),

@@ -83,8 +83,9 @@ class Autoencoder(nn.Module):
         super().__init__()
         check_making(generator, dtype, device)
         self.widths = tuple(widths)
-        options = {"widths": self.widths, "incoming": incoming, "std": std}
-        check_options(options, OPTIONS)
+        check_options(
+            {"widths": self.widths, "incoming": incoming, "std": std}, OPTIONS
+        )
         k = len(self.widths) - 1
         self.activations = tuple(activations or ["logistic"] * k)
         if len(self.activations) != k or not {*self.activations} <= {*ACTIVATIONS}:
@@ -93,7 +94,7 @@ class Autoencoder(nn.Module):
                 f"activations must be {k} names of {known}, got {self.activations}"
             )
         self.weights = nn.ParameterList(
-            sparse_weights(m, p, incoming, std, generator, dtype=dtype, device=device)
+            _sparse_weights(m, p, incoming, std, generator, dtype, device)
             for m, p in pairwise(self.widths)
         )
 
@@ -115,16 +116,7 @@ class Autoencoder(nn.Module):
         return S
 
 
-def sparse_weights(
-    m: int,
-    p: int,
-    incoming: int,
-    std: float,
-    generator: torch.Generator | None = None,
-    *,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> nn.Parameter:
+def _sparse_weights(m, p, incoming, std, generator, dtype, device) -> nn.Parameter:
     r"""Draw one layer's weights (m + 1, p) by Martens' sparse scheme, the paper's (9).
 
     Each unit gets min(incoming, m) inputs, drawn without replacement, with weights

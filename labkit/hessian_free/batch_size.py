@@ -15,8 +15,12 @@ from torch import Tensor
 from labkit.check import COUNT, INSIDE, NOT_NEGATIVE, check_options
 from labkit.hessian_free.vectors import dot
 
-RANGES = {"variance": NOT_NEGATIVE, "gradient_norm2": NOT_NEGATIVE}
-RANGES |= {"population": COUNT, "theta": INSIDE}
+RANGES = {
+    "variance": NOT_NEGATIVE,
+    "gradient_norm2": NOT_NEGATIVE,
+    "population": COUNT,
+    "theta": INSIDE,
+}
 WINDOW = 5  # estimates that are averaged, steps that a decrease is judged over
 STALLED = 0.005  # relative decrease of the validation loss over the window
 

@@ -172,7 +172,7 @@ def cg(
         rnorm.append(step.rnorm)
         gap = max(10, -(-k // 10))
         status = None
-        if k and step.curvature <= 0 and rnorm[k - 1] > 0:
+        if step.curvature <= 0 and rnorm[k - 1] > 0:  # it is nan at k = 0
             status = "curvature"
         elif step.rnorm <= eps * rnorm[0]:
             status = "exact"
@@ -185,5 +185,6 @@ def cg(
             t += 1
         if status:
             break
-    x = Space(b).outside(step.x)
-    return CGResult(x, status, k, tuple(q), tuple(rnorm), tuple(kept))
+    return CGResult(
+        Space(b).outside(step.x), status, k, tuple(q), tuple(rnorm), tuple(kept)
+    )

@@ -33,7 +33,7 @@ def pair_of(rows: Rows, name: str) -> tuple[Tensor, Tensor | None]:
     if isinstance(rows, Tensor):
         return rows, None
     if isinstance(rows, tuple | list) and len(rows) == 2:
-        return rows[0], rows[1]
+        return tuple(rows)
     raise TypeError(
         f"{name} must be a tensor or a pair (inputs, targets), got {described(rows)}"
     )
@@ -60,12 +60,18 @@ def check_batch(
     if not inputs.ndim or not len(inputs):
         raise ValueError(f"{name} must have rows, got shape {tuple(inputs.shape)}")
     for module in model.modules():
-        mixes = module.training or getattr(module, "running_mean", None) is None
-        if isinstance(module, _BatchNorm) and mixes:
+        if isinstance(module, _BatchNorm) and (
+            module.training or module.running_mean is None
+        ):
             raise ValueError(
                 f"{type(module).__name__} in training mode makes a row's output depend "
                 "on the other rows, which Gauss-Newton products exclude; call "
                 "model.eval(), or use GroupNorm"
+            )
+        if isinstance(module, nn.RNNBase):
+            raise ValueError(
+                "torch.func has no per-example gradients of nn.RNN, nn.LSTM and "
+                "nn.GRU; write the recurrence as a loop over nn.Linear"
             )
     if isinstance(model, Autoencoder):
         W = model.weights[0]
@@ -77,11 +83,6 @@ def check_batch(
         raise TypeError(
             f"the model must return a tensor, got {described(outputs)}; wrap it in a "
             "module that takes what the loss is of"
-        )
-    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-        raise ValueError(
-            "torch.func has no per-example gradients of nn.RNN, nn.LSTM and nn.GRU; "
-            "write the recurrence as a loop over nn.Linear"
         )
     targets = inputs if targets is None else targets
     shape = (len(inputs), *outputs.shape[1:])
@@ -137,9 +138,8 @@ def tried(model: nn.Module, inputs: Tensor) -> object:
         drawn = not torch.equal(before, random.get_rng_state(*devices))
     changed = [name for name, buffer in buffers.items() if buffer._version]
     if changed or drawn:
-        what = "draws random numbers (dropout in training mode?)"
-        if changed:
-            what = f"changes its buffer {changed[0]}"
+        draws = "draws random numbers (dropout in training mode?)"
+        what = f"changes its buffer {changed[0]}" if changed else draws
         raise ValueError(
             f"the model {what} in its forward pass, so its loss may be another "
             "function each time; call model.eval()"

@@ -10,7 +10,6 @@ and averaged over examples. Other losses: :mod:`labkit.hessian_free.losses`.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -76,7 +75,7 @@ def linearised(
     targets = inputs if targets is None else targets
     squared = targets if loss == "squared" else None
     if isinstance(model, Autoencoder):
-        point = linearise_layers(weights, model.activations, inputs, squared)
+        point = _linearise_layers(weights, model.activations, inputs, squared)
     else:
         point = LinearisedModule(model, weights, inputs, squared)
     return point if loss == "squared" else LinearisedSoftmax(point, targets)
@@ -156,12 +155,7 @@ def _indices(model) -> dict[str, int]:
 
 
 @torch.no_grad()
-def linearise_layers(
-    weights: Blocks,
-    activations: Sequence[str],
-    inputs: Tensor,
-    targets: Tensor | None,
-) -> "LinearisedLayers":
+def _linearise_layers(weights, activations, inputs, targets) -> "LinearisedLayers":
     r"""Linearise layers, keeping $\tilde S_{l-1}$ and $S'_l$ of a forward pass.
 
     (3) $S_l = \sigma_l(\tilde S_{l-1} W_l)$
@@ -230,7 +224,7 @@ class LinearisedLayers(Point):
         pairs = zip(self.inputs, self._signals(U, self._scaled), strict=True)
         return tuple(torch.mm(S.T, F_l) for S, F_l in pairs)  # (B3)
 
-    def _signals(self, U: Tensor, S_: Sequence[Tensor]) -> list[Tensor]:
+    def _signals(self, U: Tensor, S_: Blocks) -> list[Tensor]:
         """Return the backward signals F_1, ..., F_k of U."""
         W, F = self.weights, [U * S_[-1]]  # (B1)
         for i in range(len(W) - 2, -1, -1):

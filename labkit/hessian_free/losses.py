@@ -39,8 +39,7 @@ LOSSES = "squared", "softmax"
 
 def cross_entropy(Z: Tensor, T: Tensor) -> Tensor:
     """Return the mean loss, (): outputs (n, classes), class indices (n,)."""
-    rows = nn.functional.cross_entropy(Z, T.long(), reduction="none")
-    return rows.mean()
+    return nn.functional.cross_entropy(Z, T.long(), reduction="none").mean()
 
 
 class Point:

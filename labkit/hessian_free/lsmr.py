@@ -210,8 +210,10 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
         else:
             d.addcmul_(c, hbar, value=a_d)  # (8)
         torch.add(v, h, alpha=a_h, out=h)  # (9)
-        exhausted = norms.rnorm <= eps * beta_1
-        exhausted |= norms.arnorm <= eps * norms.anorm * norms.rnorm
+        exhausted = (
+            norms.rnorm <= eps * beta_1
+            or norms.arnorm <= eps * norms.anorm * norms.rnorm
+        )
         yield LSMRStep(k, x, norms, exhausted)
 
 
@@ -329,8 +331,7 @@ def solve(system: System, merit: Callable | None = None) -> LSMRResult:
 
 def _check_finite(alpha, beta, k):
     if not (math.isfinite(alpha) and math.isfinite(beta)):
-        where = f"at iteration {k}" if k else "at the start"
         raise FloatingPointError(
-            f"a product with A or A' is not finite {where} "
+            f"a product with A or A' is not finite at iteration {k} "
             f"(beta = {beta}, alpha = {alpha})"
         )

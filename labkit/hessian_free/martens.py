@@ -11,7 +11,7 @@ As in his code, lambda is not squared here: it is the square of the lambda of
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labkit.hessian_free.cg import cg
 from labkit.hessian_free.checks import Rows, check_batch, pair_of
@@ -52,15 +52,6 @@ class MartensHF(Newton):
 
     kind = MartensOptions
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        loss: str = "squared",
-        **options: object,
-    ) -> None:
-        super().__init__(model, loss, None, MartensOptions(**options))
-
     @torch.no_grad()
     def step(
         self,
@@ -84,9 +75,10 @@ class MartensHF(Newton):
         """
         options = self.options
         damping, rows = options.damping, (inputs, targets)
-        part = rows if chunk is None else pair_of(chunk, "chunk")
         check_batch(self.model, self.loss, *rows)
+        part = rows
         if chunk is not None:
+            part = pair_of(chunk, "chunk")
             check_batch(self.model, self.loss, *part, "chunk")
         w = copied(weights_of(self.model))
         f0, g, squares = self._gradient(w, *rows)  # (1)
@@ -123,7 +115,6 @@ class MartensHF(Newton):
             trial, f0, slope, alpha=options.alpha, shrink=SHRINK
         )  # (7)
         return self._finish(
-            w,
             add(w, s, p),  # (7)
             scaled(solved.x, DECAY),  # (8)
             {"damping": adapted_damping(damping, rho, options.damping_decay)},  # (6)
@@ -143,7 +134,8 @@ class MartensHF(Newton):
     def _gradient(self, w, inputs, targets):
         """Return f, grad f and the mean of (grad f_i)^2 over examples, by slices."""
         targets = inputs if targets is None else targets
-        f, g, squares, n = 0.0, scaled(w, 0.0), scaled(w, 0.0), len(inputs)
+        f, n = 0.0, len(inputs)
+        g = squares = scaled(w, 0.0)
         for X, T in zip(inputs.split(ROWS), targets.split(ROWS), strict=True):
             point = linearised(self.model, X, T, self.loss, w)
             R, share = point.residual, len(X) / n

@@ -53,13 +53,10 @@ class Subproblem(NamedTuple):
             options=self.options,
         )
 
-    def posed(self, **changes: object) -> "Subproblem":
-        """Return the same problem with other options of LSMR."""
-        return self._replace(options=replace(self.options, **changes))
-
     def solve(self, merit: Callable | None = None, **changes: object) -> LSMRResult:
         """Solve by :func:`labkit.hessian_free.lsmr`; ``changes`` are of its options."""
-        return solve(self.posed(**changes).system(), merit)
+        changed = self._replace(options=replace(self.options, **changes))
+        return solve(changed.system(), merit)
 
 
 class HessianFree(Newton):
@@ -134,9 +131,13 @@ class HessianFree(Newton):
         workers: object = None,
         **options: object,
     ) -> None:
-        super().__init__(model, loss, workers, HessianFreeOptions(**options))
-        self.generator = generator
-        device = self.param_groups[0]["params"][0].device
+        super().__init__(model, loss=loss, **options)
+        self.generator, self.workers = generator, workers
+        params = self.param_groups[0]["params"]
+        if workers is not None:
+            for p in params:
+                p.data.copy_(workers.first(p.data))
+        device = params[0].device
         check_making(generator, None, None)
         if generator is not None and generator.device.type != device.type:
             raise ValueError(
@@ -217,8 +218,10 @@ class HessianFree(Newton):
         rho = (f1 - f0) / q if f1 < f0 and q else -math.inf  # (4)
 
         def trial(s):
-            at = full if s == 1 else moved(s)
-            return (f1 if s == 1 else float(at.loss())), at
+            if s == 1:
+                return f1, full
+            at = moved(s)
+            return float(at.loss()), at
 
         s, f, new = line_search(trial, f0, slope, alpha=options.alpha)  # (6)
         agreed = rho if s else -math.inf
@@ -227,7 +230,6 @@ class HessianFree(Newton):
         gamma = options.gamma
         grown = max(gamma, min(GAMMA_GROWTH * gamma, GAMMA_MAX))
         return self._finish(
-            w,
             new.weights,
             scaled(d, gamma if s else 0.0),  # (8)
             {"damping": damping, "gamma": grown},

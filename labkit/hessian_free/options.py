@@ -34,8 +34,9 @@ class Options:
     """Options by name; a value out of its range is a ValueError."""
 
     def __post_init__(self) -> None:
-        ranges = {each.name: each.metadata["range"] for each in fields(self)}
-        check_options(vars(self), ranges)
+        check_options(
+            vars(self), {each.name: each.metadata["range"] for each in fields(self)}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

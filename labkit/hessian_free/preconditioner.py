@@ -61,10 +61,10 @@ def diagonal_preconditioner(
         return None
     if kind in ("fisher", "jacobi") and not damping > 0:
         raise ValueError(f'"{kind}" needs damping > 0, got {damping}')
-    if kind == "fisher":
-        g2 = point.sum_squares(point.residual)  # R has the 1 / sqrt(n)
-        return tuple((t + damping**2).pow_(-0.375) for t in g2)  # (3)
     R = point.residual
+    if kind == "fisher":
+        g2 = point.sum_squares(R)  # it has the 1 / sqrt(n)
+        return tuple((t + damping**2).pow_(-0.375) for t in g2)  # (3)
     signs = torch.randint(
         0, 2, R.shape, generator=generator, dtype=R.dtype, device=R.device
     )

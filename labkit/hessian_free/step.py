@@ -52,9 +52,10 @@ class Newton(torch.optim.Optimizer):
     """
 
     kind: ClassVar[type[Options]]  # of the options
+    workers = None
 
     def __init__(
-        self, model: nn.Module, loss: str, workers: object, options: Options
+        self, model: nn.Module, *, loss: str = "squared", **options: object
     ) -> None:
         if isinstance(model, nn.parallel.DistributedDataParallel):
             raise TypeError(
@@ -63,11 +64,8 @@ class Newton(torch.optim.Optimizer):
                 "workers=labkit.scale.workers()"
             )
         check_model(model, loss)
-        self.model, self.loss, self.workers = model, loss, workers
-        super().__init__(_trained(model), asdict(options))
-        if workers is not None:
-            for p in self.param_groups[0]["params"]:
-                p.data.copy_(workers.first(p.data))
+        self.model, self.loss = model, loss
+        super().__init__(_trained(model), asdict(self.kind(**options)))
 
     @property
     def options(self) -> Options:
@@ -105,9 +103,9 @@ class Newton(torch.optim.Optimizer):
 
     def warm_start(self) -> Blocks:
         """Return the start of the next step: a share of the last direction, or 0."""
-        params, state = self.param_groups[0]["params"], self.state
         return tuple(
-            state[p]["warm"] if p in state else torch.zeros_like(p) for p in params
+            self.state[p]["warm"] if p in self.state else torch.zeros_like(p)
+            for p in self.param_groups[0]["params"]
         )
 
     def linearised(
@@ -130,26 +128,16 @@ class Newton(torch.optim.Optimizer):
         total, n = self.workers.sum([len(inputs) * f, f.new_tensor(len(inputs))])
         return total / n
 
-    def _finish(
-        self, old: Blocks, new: Blocks, warm: Blocks, options: dict, **done
-    ) -> HFStep:
-        """Write weights, warm start and options, all or none; return the record."""
+    def _finish(self, weights: Blocks, warm: Blocks, options: dict, **done) -> HFStep:
+        """Write weights, warm start and options; return the record."""
         group = self.param_groups[0]
-        params, before, state = group["params"], dict(group), dict(self.state)
         record = HFStep(
             damping=group["damping"], damping_next=options["damping"], **done
         )
-        try:
-            torch._foreach_copy_(params, list(new))
-            for p, start in zip(params, warm, strict=True):
-                self.state[p] = {"warm": start}
-            group.update(options)
-        except BaseException:
-            torch._foreach_copy_(params, list(old))
-            self.state.clear()
-            self.state.update(state)
-            group.update(before)
-            raise
+        torch._foreach_copy_(group["params"], weights)
+        for p, start in zip(group["params"], warm, strict=True):
+            self.state[p] = {"warm": start}
+        group.update(options)
         return record
 
 
@@ -170,14 +158,10 @@ def _trained(model) -> list[nn.Parameter]:
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not named:
         raise ValueError("model has no parameters that require a gradient")
+    previous = None
     for name, p in named.items():
-        check_tensor(f"the parameter {name}", p.detach(), dtype=DTYPES)
-    kinds = {f"{p.dtype} on {p.device}" for p in named.values()}
-    if len(kinds) > 1:
-        raise ValueError(
-            "all trained parameters must have one dtype and device, got "
-            + ", ".join(sorted(kinds))
-        )
+        check_tensor(f"the parameter {name}", p.detach(), like=previous, dtype=DTYPES)
+        previous = p
     return list(named.values())
 
 

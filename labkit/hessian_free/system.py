@@ -134,9 +134,9 @@ def build_system(
             "and LinearOperators there is scipy.sparse.linalg.lsmr"
         )
     if x0 is None:
-        like = At(b)
-        zeros = tuple(blocks[0].new_zeros(t.shape) for t in as_tuple(like))
-        x0 = zeros[0] if isinstance(like, Tensor) else zeros
+        like = Space(At(b))
+        zeros = blocks[0].new_zeros(sum(like.sizes))
+        x0 = like.outside(like.blocks(zeros))
     Ax0 = A(x0)
     check_like("A x", Ax0, b)
     rows, space = Space(b), Space(x0)

@@ -130,12 +130,15 @@ def train(
     DivergedError
         If the validation error is not finite; all records before it were yielded.
     """
-    settings = Settings() if settings is None else settings
+    settings = settings or Settings()
     run = _Run(model, optimizer, HessianFree, generator, past)
     validation = run.checked(inputs, targets, validation, test)
     N, group = len(inputs), optimizer.param_groups[0]
-    ranges = {"theta": INSIDE, "input_noise": NOT_NEGATIVE}
-    ranges["max_batch_size"] = optional(integer(2, N))
+    ranges = {
+        "theta": INSIDE,
+        "max_batch_size": optional(integer(2, N)),
+        "input_noise": NOT_NEGATIVE,
+    }
     check_options(vars(settings), ranges)
     allowed = integer(2, settings.max_batch_size or N)
     check_options({"batch_size": batch_size}, {"batch_size": allowed})
@@ -168,7 +171,7 @@ def train(
             n_hat=n_hat,
             n_average=then.average,
             grew=then.reason,
-            noise=V / n * (N - n) / max(N - 1, 1),
+            noise=V / n * (N - n) / (N - 1),
             noise_bound=theta**2 * g2,
             maxiter=maxiter,
         )
@@ -267,7 +270,7 @@ class _Run:
                 "optimizer.step on each worker's rows yourself"
             )
         check_making(generator, None, None)
-        self.model, self.loss, self.test = model, optimizer.loss, None
+        self.model, self.loss = model, optimizer.loss
         self.clock = Clock(optimizer.param_groups[0]["params"][0].device)
         self.unit = 2 if self.loss == "squared" else 1  # of errors, in f
         self.step, self.rows, self.passes = len(past), 0, 0.0
@@ -289,7 +292,9 @@ class _Run:
 
     def record(self, done: HFStep, f_val, rows, passes, **batch) -> Record:
         """Add a step; ``batch`` has the record's fields that only the loop knows."""
-        unit, validation_error, test_error = self.unit, self.unit * f_val, math.nan
+        unit = self.unit
+        validation_error = unit * f_val
+        test_error = math.nan
         self.step += 1
         if not math.isfinite(validation_error):
             raise DivergedError(

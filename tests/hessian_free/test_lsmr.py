@@ -327,7 +327,7 @@ REFUSED = [
         TypeError,
         "A'b must have the dtype torch.float64, got torch.float32",
     ),
-    ({"b": RIGHT * math.inf}, FloatingPointError, "not finite at the start"),
+    ({"b": RIGHT * math.inf}, FloatingPointError, "not finite at iteration 0"),
     (
         {"merit": lambda x: math.nan},
         FloatingPointError,

@@ -1,7 +1,7 @@
 """LSMR beside CG, iteration by iteration, on subproblems frozen in a training."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import isnan, nan
 
@@ -44,7 +44,8 @@ class Frozen:
         scale = hf.diagonal_preconditioner(
             problem.point, preconditioner, damping=damping, generator=g
         )
-        return problem._replace(scale=scale).posed(damping=damping, **form)
+        options = replace(problem.options, damping=damping, **form)
+        return problem._replace(scale=scale, options=options)
 
     def error_after(self, d: tuple[Tensor, ...], rows: Tensor) -> float:
         """Return the squared error per image of some rows at w + d."""
