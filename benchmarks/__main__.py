@@ -15,12 +15,12 @@ from benchmarks import shared
 
 COMMANDS = (
     "rtrl",
-    "rls speed",
+    "rls",
     "hessian_free speed",
-    "broad speed",
-    "bpls speed --data mnist",
-    "bpls speed --data fashion-mnist",
-    "instruments speed",
+    "broad",
+    "bpls --data mnist",
+    "bpls --data fashion-mnist",
+    "instruments",
 )
 MISSING = re.compile(r"^labkit\.\S*DatasetUnavailable: (\S+) ", re.MULTILINE)
 

@@ -1,6 +1,6 @@
 """What the live noise of a gradient costs: whole training steps, side by side.
 
-    PYTHONPATH=. python benchmarks/instruments.py [speed] [--repeats N] [--device cuda]
+    PYTHONPATH=. python benchmarks/instruments.py [--repeats N] [--device cuda]
 
 A step is zero_grad, forward pass, backward pass and update (SGD, fused). It is timed
 plain, measured at every step, and at the default schedule, in whole periods of it.
@@ -129,7 +129,6 @@ def compare(setting, repeats, device):
 def main():
     """Read the command line and print the table."""
     parser = shared.parser(__doc__)
-    parser.add_argument("what", nargs="?", default="speed", choices=("speed",))
     parser.add_argument("--repeats", type=int, default=6)
     args = parser.parse_args()
     if args.repeats < 1:

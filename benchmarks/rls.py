@@ -1,8 +1,8 @@
 """RLS beside fused Adam: whole training steps.
 
-    PYTHONPATH=. python benchmarks/rls.py speed [--device cuda] [--repeats N] [--quick]
+    PYTHONPATH=. python benchmarks/rls.py [--device cuda] [--repeats N]
 
-``speed`` times forward pass, backward pass, clip and update of each method on one
+It times forward pass, backward pass, clip and update of each method on one
 minibatch, float32, TF32 off, one thread. The methods alternate, so that all see the
 same noise of the machine, and the median of each is kept.
 """
@@ -64,16 +64,6 @@ SETTINGS = [
 ]
 
 
-def counted(M=128, n=785, N=512) -> float:
-    """Multiply-adds of an RLS step over Adam's, one FC layer without grad_input.
-
-    Adam: forward pass and weight gradient, 2 M n N. RLS: the weight gradient's place
-    is taken by the update from X P, M n^2 more, and the norm takes M^2 (n + N).
-    """
-    adam = 2 * M * n * N
-    return (adam + M * n**2 + M**2 * (n + N)) / adam
-
-
 def make_step(name, setting, device) -> Callable[[], None]:
     """One whole training step of a fresh network, as a function without arguments."""
     torch.manual_seed(0)
@@ -98,7 +88,6 @@ def make_step(name, setting, device) -> Callable[[], None]:
 def speed(args):
     """Print the ratio of each method's step to fused Adam's."""
     clock = Clock(args.device)
-    print(f"first FC layer by count, RLS over Adam: {counted():.2f}")
     print(f"{'network':24}{'method':10}{'ms':>9}{'ratio':>8}{'target':>8}")
     for setting in SETTINGS:
         names = ["Adam", *setting.targets]
@@ -125,12 +114,8 @@ def speed(args):
 def main():
     """Read the command line and time the steps."""
     parser = shared.parser(__doc__)
-    parser.add_argument("what", nargs="?", default="speed", choices=("speed",))
     parser.add_argument("--repeats", type=int, default=80)
-    parser.add_argument("--quick", action="store_true", help="few repeats")
     args = parser.parse_args()
-    if args.quick:
-        args.repeats = 10
     shared.begin(args)
     speed(args)
 
