@@ -233,7 +233,7 @@ LINES = runpy.run_path(str(ROOT / "benchmarks/lines.py"), run_name="lines")
 WEIGHTS = {
     "labkit/rls": (11_000, 10_932),
     "labkit/bpls": (10_000, 8_346),
-    "labkit/hessian_free": (15_500, 15_097),
+    "labkit/hessian_free": (15_500, 15_138),
     "labkit/broad": (17_500, 15_449),
     "labkit/rtrl": (19_500, 19_107),
     "labkit/instruments": (8_500, 7_971),

@@ -50,6 +50,7 @@ from labkit.hessian_free.vectors import (
     Blocks,
     Vector,
     flat_norm,
+    keep_freed,
     positive,
 )
 
@@ -153,11 +154,11 @@ def bidiagonalise(
     v : flat, of norm 1; alpha, beta : (1,). The next four are returned. The cost is one
     A, one A' and at most 15 kernels.
     """
-    u = torch.addcmul(system.forward(v), u, alpha / beta, value=-1)  # (1)
+    u = system.forward(v).addcmul_(u, alpha / beta, value=-1)  # (1)
     beta = positive(system.norm(u))  # (1)
-    v = torch.addcmul(system.transpose(u, beta), v, beta, value=-1)  # (1)
+    v = system.transpose(u, beta).addcmul_(v, beta, value=-1)  # (1)
     alpha = flat_norm(v)  # (1)
-    return u, v / positive(alpha), alpha, beta  # (1)
+    return u, v.div_(positive(alpha)), alpha, beta  # (1)
 
 
 @torch.no_grad()
@@ -177,6 +178,7 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
     held, and one more with damping. The errors are those of :func:`lsmr`.
     """
     d, u, v = system.start()
+    keep_freed(u)
     beta = positive(system.norm(u))
     v = v / beta
     alpha = flat_norm(v)

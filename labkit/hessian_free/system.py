@@ -42,7 +42,7 @@ DTYPES = torch.float32, torch.float64
 class System:
     """The problem min |A d - b|^2 + damping^2 |d|^2, d = scale o v, all flat."""
 
-    A: Callable  # flat -> flat; its result is not written to
+    A: Callable  # flat -> flat, in new memory
     At: Callable  # flat -> flat, likewise, summed over workers
     d: Tensor  # the start d0
     r: Tensor  # b - A d0
@@ -53,28 +53,30 @@ class System:
     workers: object = None  # see labkit.scale
 
     def forward(self, v: Tensor) -> Tensor:
-        """Return K v."""
+        """Return K v, in new memory."""
         d, damping = v if self.scale is None else self.scale * v, self.options.damping
         if not damping:
             return self.A(d)
         identity = self.options.damping_norm == "identity"
-        return torch.cat((self.A(d), damping * (d if identity else v)))
+        u = torch.cat((self.A(d), d if identity else v))
+        u[len(self.r) :].mul_(damping)
+        return u
 
     def transpose(self, u: Tensor, beta: Tensor) -> Tensor:
-        """Return K'u / beta; beta is (1,)."""
+        """Return K'u / beta, in new memory; beta is (1,)."""
         U, z = u[: len(self.r)], u[len(self.r) :]
         return self._transposed(self.At(U / beta), z, beta)
 
     def _transposed(self, g: Tensor, z: Tensor, beta: Tensor) -> Tensor:
-        """Return K'(U, z) / beta, given g = A'U / beta."""
+        """Return K'(U, z) / beta in the place of g = A'U / beta."""
         damping = self.options.damping
         identity = self.options.damping_norm == "identity"
         if damping and identity:
-            g = torch.addcdiv(g, z, beta, value=damping)
+            g.addcdiv_(z, beta, value=damping)
         if self.scale is not None:
-            g = self.scale * g
+            g.mul_(self.scale)
         if damping and not identity:
-            g = torch.addcdiv(g, z, beta, value=damping)
+            g.addcdiv_(z, beta, value=damping)
         return g
 
     def start(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -84,7 +86,7 @@ class System:
         if options.damping_norm == "scaled" and self.scale is not None:
             z = z / self.scale
         u = torch.cat((self.r, z)) if options.damping else self.r
-        return self.d.clone(), u, self._transposed(self.g, z, u.new_ones(1))
+        return self.d.clone(), u, self._transposed(self.g.clone(), z, u.new_ones(1))
 
     def dot(self, u: Tensor, w: Tensor) -> Tensor:
         """Return <u, w>, (1,), over the rows of all workers."""

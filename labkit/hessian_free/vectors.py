@@ -54,9 +54,8 @@ class Space:
         self.sizes = [math.prod(shape) for shape in self.shapes]
 
     def flat(self, x: Vector) -> Tensor:
-        """Return the flat tensor; a view if there is a single block."""
-        parts = [t.reshape(-1) for t in as_tuple(x)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        """Return the flat tensor, in new memory."""
+        return torch.cat([t.reshape(-1) for t in as_tuple(x)])
 
     def blocks(self, x: Tensor) -> Blocks:
         """Return the blocks of a flat tensor as a tuple of views."""
@@ -106,3 +105,15 @@ def flat_norm(x: Tensor) -> Tensor:
 def positive(norm: Tensor) -> Tensor:
     """Return a norm to divide by, with 0 raised to the smallest normal number."""
     return norm.clamp_min(torch.finfo(norm.dtype).tiny)
+
+
+def keep_freed(x: Tensor) -> None:
+    """Make the C library keep the memory of vectors like x between iterations.
+
+    On a CPU, glibc returns memory to the system when more than twice the largest block
+    freed so far is idle, and maps each page again when it is needed. This function
+    allocates a block without writing to it and frees it at once, which raises that
+    bound; glibc accepts it up to 32 MB.
+    """
+    if x.device.type == "cpu":
+        torch.UntypedStorage(min(8 * x.nbytes, (32 << 20) - 8192))
