@@ -10,9 +10,7 @@ from labkit.rls import RLS, loss_mse
 
 from .conftest import (
     assert_close,
-    backward,
     batch,
-    identical,
     randn,
     snapshot,
     take,
