@@ -106,76 +106,56 @@ def rotated(x: Tensor, y: Tensor, q: int) -> tuple[Tensor, Tensor]:
     return cos * (x + tan * y), cos * (y - tan * x)
 
 
-def _kernel(
-    C,
-    WV,
-    U,
-    D,
-    V,
-    q,
-    sweeps,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-    HALF: tl.constexpr,
-):
+def _kernel(C, U, D, V, q, sweeps, ROWS: tl.constexpr, COLS: tl.constexpr):
     """Rotate W = C V and V together, and sweep until all pairs are orthogonal.
 
-    A tile has the matrix's columns along its first axis, over which Triton spreads a
-    warp here: each thread computes the angle of one pair, and not those of all.
+    A tile holds the columns of W, above those of V, in registers. Each column computes
+    its angle a with its partner: tan(2 a) = xy / gap, cos(a)^2 = (1 + cos(2 a)) / 2.
     """
     matrix = tl.program_id(0).to(tl.int64)
     N = q + q % 2  # a column of zeros where q is odd
-    col, row = tl.arange(0, COLS)[:, None], tl.arange(0, ROWS)[None, :]
-    top, own = row < q, (row < 2 * q) & (col < N)
-    C, WV = C + matrix * q * q, WV + matrix * 2 * q * N
-    w = tl.load(C + row * q + col, mask=top & (col < q), other=0.0)
+    index = tl.arange(0, COLS)
+    col, row = index[:, None], tl.arange(0, ROWS)[None, :]
+    top, below = (row < q) & (col < q), row - q
+    at = C + matrix * q * q + row * q + col
+    w = tl.load(at, mask=top, other=0.0)
     size = tl.sum(w * w)
-    w = tl.where(~top & (row - q == col), 1.0, w)
-    tl.store(WV + row * N + col, w, mask=own)
-    tl.debug_barrier()
+    w = tl.where((below == col) & (col < q), 1.0, w)
 
-    pair = tl.arange(0, HALF)[:, None]
-    used = (row < 2 * q) & (pair < N // 2)
     sweep = 0
     while sweep < sweeps:
-        rotations = 0
+        turned = tl.zeros([COLS], tl.int32)
         for turn in range(N - 1):
-            # the circle of tournament
-            left = tl.where(pair == 0, 0, 1 + (turn + pair + N - 2) % (N - 1))
-            right = 1 + (turn + N - 2 - pair) % (N - 1)
-            at_left, at_right = WV + row * N + left, WV + row * N + right
-            x = tl.load(at_left, mask=used, other=0.0)
-            y = tl.load(at_right, mask=used, other=0.0)
-            aa = tl.sum(tl.where(top, x * x, 0.0), 1)
-            bb = tl.sum(tl.where(top, y * y, 0.0), 1)
-            ab = tl.sum(tl.where(top, x * y, 0.0), 1)
-            gap = (aa - bb) / 2
-            length = tl.sqrt(gap * gap + ab * ab)
-            toward = tl.where(gap < 0, gap - length, gap + length)
-            tan = tl.where(ab == 0, 0.0, ab / tl.where(ab == 0, 1.0, toward))[:, None]
-            cos = 1 / tl.sqrt(1 + tan * tan)
-            tl.store(at_left, cos * (x + tan * y), mask=used)
-            tl.store(at_right, cos * (y - tan * x), mask=used)
+            # the circle, in which i meets 2 turn - i, and turn itself the last
+            other = (2 * turn + N - 1 - index) % (N - 1)
+            other = tl.where(index == turn, N - 1, other)
+            other = tl.where(index == N - 1, turn, tl.where(index < N, other, index))
+            y = tl.gather(w, other[:, None] + 0 * row, 0)
+            xx = tl.sum(tl.where(top, w * w, 0.0), 1)
+            xy = tl.sum(tl.where(top, w * y, 0.0), 1)
+            yy = tl.gather(xx, other, 0)
+            gap = 0.5 * (xx - yy)  # a division by 2 would be one
+            square = gap * gap + xy * xy
+            scale = tl.rsqrt(tl.where(square > 0, square, 1.0))
+            cos2 = tl.where(square > 0, 0.5 + 0.5 * tl.abs(gap) * scale, 1.0)
+            root = tl.rsqrt(cos2)
+            back = (gap < 0) | ((gap == 0) & (index > other))
+            sin = tl.where(back, -0.5, 0.5) * xy * scale * root
+            w = (cos2 * root)[:, None] * w + sin[:, None] * y
             # orthogonal to 1e-14; columns below 1e-8 of all are noise
-            aa, bb = tl.maximum(aa, 1e-16 * size), tl.maximum(bb, 1e-16 * size)
-            turned = ab * ab > 1e-28 * aa * bb
-            rotations += tl.sum(turned.to(tl.int32))
-            tl.debug_barrier()
-        sweep = tl.where(rotations == 0, sweeps, sweep + 1)
+            xx, yy = tl.maximum(xx, 1e-16 * size), tl.maximum(yy, 1e-16 * size)
+            turned |= (xy * xy > 1e-28 * xx * yy).to(tl.int32)
+        sweep = tl.where(tl.max(turned) == 0, sweeps, sweep + 1)
 
-    w = tl.load(WV + row * N + col, mask=top & (col < q), other=0.0)
-    v = tl.load(WV + (row + q) * N + col, mask=top & (col < q), other=0.0)
-    d = tl.sqrt(tl.sum(w * w, 1))
-    index = tl.arange(0, COLS)
+    d = tl.sqrt(tl.sum(tl.where(top, w * w, 0.0), 1))
     d = tl.where(index < q, d, -1.0)
     larger = d[:, None] > d[None, :]
     first = (d[:, None] == d[None, :]) & (index[:, None] < index[None, :])
     place = tl.sum((larger | first).to(tl.int32), 0)
     tl.store(D + matrix * q + place, d, mask=index < q)
-    at = matrix * q * q + row * q + place[:, None]
-    kept = top & (col < q)
-    tl.store(U + at, w / tl.where(d > 0, d, 1.0)[:, None], mask=kept)
-    tl.store(V + at, v, mask=kept)
+    at = matrix * q * q + place[:, None]
+    tl.store(U + at + row * q, w / tl.where(d > 0, d, 1.0)[:, None], mask=top)
+    tl.store(V + at + below * q, w, mask=(below >= 0) & (below < q) & (col < q))
 
 
 @lru_cache
@@ -194,25 +174,13 @@ def _jacobi_on_cuda(C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         U, d, Vh = torch.linalg.svd(C)
         return U, d, Vh.mT.contiguous()
     q, C = C.shape[-1], C.contiguous()
-    count = C.numel() // q**2
-    WV = C.new_empty(count, 2 * q, q + q % 2)
     U, D, V = torch.empty_like(C), C.new_empty(C.shape[:-1]), torch.empty_like(C)
     rows = 1 << (2 * q - 1).bit_length()  # powers of 2
-    half = 1 << ((q - 1) // 2).bit_length()
-    warps = min(max(rows * half // 256, 1), 8)  # the fastest of 1 to 8 on an H200
+    cols = 2 << ((q - 1) // 2).bit_length()
+    warps = min(max(rows * cols // 512, 1), 8)
     with torch.cuda.device_of(C):
-        _compiled()[(count,)](
-            C,
-            WV,
-            U,
-            D,
-            V,
-            q,
-            SWEEPS,
-            ROWS=rows,
-            COLS=2 * half,
-            HALF=half,
-            num_warps=warps,
+        _compiled()[(C.numel() // q**2,)](
+            C, U, D, V, q, SWEEPS, ROWS=rows, COLS=cols, num_warps=warps
         )
     return U, D, V
 

@@ -18,10 +18,16 @@ from labkit.rtrl.cells import Cell
 from labkit.rtrl.decompose import gram_root, svd, waits
 from labkit.rtrl.ktp import diagonal_factors
 from labkit.rtrl.learner import Learner
-from labkit.rtrl.low_rank import TOLERANCE, check_rank, mixing_matrix, truncation_matrix
+from labkit.rtrl.low_rank import (
+    TOLERANCE,
+    check_rank,
+    identity,
+    mixing_matrix,
+    truncation_matrix,
+)
 from labkit.rtrl.uoro import balance, norm
 
-PIECES, LONG = 16, 2**14  # of Gram matrices on an accelerator
+GRAM_ROWS, MIXED_ROWS = 128, 32  # of a product on an accelerator
 SEQUENCES, COLUMNS = 4, 2048  # of what is combined in one go on the CPU, by its caches
 
 
@@ -32,15 +38,28 @@ def propagate(A: Tensor, H: Tensor, out: Tensor) -> Tensor:
     return out
 
 
+def cut(A: Tensor, rows: int) -> Tensor:
+    """Return rows (b, r k, N / k) of A (b, r, ...), each cut in k, about ``rows``.
+
+    An accelerator takes a matrix in tiles of 32 rows or more, and for one of a few long
+    rows most of it is idle: what is computed in vain of more rows costs less.
+    """
+    flat = A.flatten(2)
+    _, r, N = flat.shape
+    return flat.view(len(A), r * math.gcd(N, max(rows // r, 1)), -1)
+
+
 def combine(A: Tensor, weights: Tensor) -> Tensor:
     """Return sum_i weights_ij A_i for all j; A and weights are (b, r, ...), (b, r, r).
 
     On the CPU the result takes the place of A, piece by piece: fresh memory of that
     size costs more there than the product.
     """
-    flat = A.flatten(2)
     if A.device.type != "cpu":
-        return (weights.mT @ flat).view_as(A)
+        rows = cut(A, MIXED_ROWS)
+        eye = identity(rows.shape[1] // A.shape[1], A.dtype, A.device)
+        return (torch.kron(weights, eye[None]).mT @ rows).view_as(A)
+    flat = A.flatten(2)
     for some, their in zip(
         flat.split(SEQUENCES), weights.mT.split(SEQUENCES), strict=True
     ):
@@ -49,19 +68,14 @@ def combine(A: Tensor, weights: Tensor) -> Tensor:
     return flat.view_as(A)
 
 
-def gram_of_rows(rows: Tensor) -> Tensor:
-    """Return the Gram matrices (b, r, r) of a few long rows (b, r, N).
-
-    On an accelerator a product this long takes one multiprocessor for each matrix, so
-    rows of ``LONG`` numbers or more are copied in ``PIECES``, whose Gram matrices are
-    summed: on an H200 that takes 0.19 ms where the product takes 0.65 (b = 32, r = 8,
-    N = 131,072, float32).
-    """
-    N = rows.shape[-1]
-    if rows.device.type == "cpu" or N < LONG or N % PIECES:
-        return rows @ rows.mT
-    cut = rows.unflatten(2, (PIECES, -1)).transpose(1, 2).flatten(0, 1)
-    return (cut @ cut.mT).unflatten(0, (-1, PIECES)).sum(1)
+def gram(A: Tensor) -> Tensor:
+    """Return the Gram matrices (b, r, r) of A (b, r, ...)."""
+    on_cpu, r = A.device.type == "cpu", A.shape[1]
+    rows = cut(A, r if on_cpu else GRAM_ROWS)
+    G = rows @ rows.mT
+    if on_cpu:
+        return G
+    return torch.einsum("biaja->bij", G.unflatten(2, (r, -1)).unflatten(1, (r, -1)))
 
 
 def diagonals(A: Tensor, D: Tensor) -> Tensor:
@@ -248,7 +262,7 @@ def gram_with_D(HA: Tensor, D: Tensor) -> Tensor:
     Dt = D.transpose(1, 2)[:, None]  # (b, 1, K, P, n)
     met = torch.cat([diagonals(HA, D), Dt], 1).flatten(2)  # what D meets in each
     by_D = met @ met[:, -1, :, None]  # (b, r + 1, 1)
-    G = torch.cat([gram_of_rows(HA.flatten(2)), by_D[:, :-1].mT], 1)
+    G = torch.cat([gram(HA), by_D[:, :-1].mT], 1)
     return torch.cat([G, by_D], 2)
 
 
@@ -272,9 +286,8 @@ def other_terms(
     The numbers are ours. With ``rank`` >= r the sum stays the same up to rounding;
     ``signs`` (b, r) are used if rank < r, and None truncates with a bias.
     """
-    flat = A.flatten(2)
-    X, Z, *_ = mix(u @ u.mT, gram_of_rows(flat), signs, rank)
-    return X.mT @ u, (Z.mT @ flat).unflatten(2, A.shape[2:])  # (1), (2)
+    X, Z, *_ = mix(u @ u.mT, gram(A), signs, rank)
+    return X.mT @ u, torch.einsum("bij,bicS->bjcS", Z, A)  # (1), (2)
 
 
 def mix(

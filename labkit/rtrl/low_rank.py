@@ -124,7 +124,7 @@ def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
 
 def _householder(share: Tensor) -> Tensor:
     """Return orthonormal columns (..., r + 1, r) of squared row norms ``share``."""
-    eye = _identity(share.shape[-1], share.dtype, share.device)
+    eye = identity(share.shape[-1], share.dtype, share.device)
     z0 = (1 - share).sqrt()  # of norm 1, or its columns are multiplied by a level of 0
     v = z0 + eye[-1]  # z0 + e_q: no cancellation, z0 >= 0
     w = z0[..., :-1] / v[..., -1:]
@@ -132,7 +132,8 @@ def _householder(share: Tensor) -> Tensor:
 
 
 @lru_cache
-def _identity(q: int, dtype: torch.dtype, device: torch.device):
+def identity(q: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the unit matrix (q, q); it is made once."""
     return torch.eye(q, dtype=dtype, device=device)
 
 

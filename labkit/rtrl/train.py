@@ -133,11 +133,8 @@ def train(
         _join(workers, learner, [learner.cell.weight, *readout.parameters()])
     loss_at = loss_of(readout, loss)
 
-    def gradients_at(x, target, restart=None):
+    def gradients_at(x, target):
         """Return the loss, the gradients to apply if any, and those looked at."""
-        for reader in (learner, *watch.values()):
-            if restart is not None:
-                reader.reset(restart)
         value, dL_dh, dL_dW = loss_at(learner.step(x), target)
         delta = learner._padded(dL_dh)  # not checked: the loss is, once it is known
         seen = {}
@@ -151,8 +148,8 @@ def train(
             value, *update = _mean_over(workers, [value, *update], learner.batch_size)
         return value, update, seen
 
-    def whole(*symbols):
-        value, update, _ = gradients_at(*symbols)
+    def whole(x, target):
+        value, update, _ = gradients_at(x, target)
         if update:
             _apply(weights, optimizer, update, clip)
         return (value,)
@@ -160,12 +157,15 @@ def train(
     if record is not None:
         replay = record(whole, device=device, optimizer=optimizer, learner=learner)
     on_cpu, last, since = device.type == "cpu", math.nan, 0
-    for step, symbols in enumerate(task, start=1):
+    for step, (x, target, *restart) in enumerate(task, start=1):
+        if restart:
+            for reader in (learner, *watch.values()):
+                reader.reset(restart[0])
         if record is not None:
-            (value,) = replay(*(each.to(device, non_blocking=True) for each in symbols))
+            (value,) = replay(x, target)
             update, seen, updated = [], {}, optimizer is not None
         else:
-            value, update, seen = gradients_at(*symbols)
+            value, update, seen = gradients_at(x, target)
             updated = bool(update)
         since = value if on_cpu else value + 0 * since  # nan and inf stay so
         if on_cpu or step % LOOK == 0:

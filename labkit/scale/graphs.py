@@ -68,7 +68,8 @@ class Replayed:
     A form consists of the shapes of the arguments, the options of the optimiser, on
     which all decisions of the host depend, and the addresses of all tensors that stay:
     weights, the optimiser's state and the learner's tensors, which are kept where they
-    are. The first call of a form runs the step and creates what stays. The second call
+    are or exchange their places. The first call of a form runs the step and creates
+    what stays. The second call
     records, and compares the first replay with a plain run from the same state; later
     calls copy their arguments in and replay. If the two differ, one warning says what
     differs, and all calls run the step plainly.
@@ -99,29 +100,40 @@ class Replayed:
             return self._run(given)
         if form not in self.known:
             results = aside(lambda: self._run(given))
-            self.known.add(self._form(given))  # the run may have created state
+            self.known |= {form, self._form(given)}  # the run may have created state
             return results
         if form not in self.recorded:
             # Zeros, not the arguments: so a replay that does not read them is detected.
-            own = [torch.zeros_like(value) for value in given]
+            own, places = [torch.zeros_like(value) for value in given], self._own()
             replay, results = record(lambda: self._run(own), self.generators)
-            self.recorded[form] = own, replay, results
+            self.recorded[form] = own, replay, results, self._own()
+            self._put(places)
             return self._proven(form, given)
         return self._replay(form, given)
 
     def _run(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Step, and keep the learner's tensors where they were before.
 
+        Those that have only exchanged their places stay there, which spares a copy.
         Those whose names begin with _ are buffers, which carry nothing over.
         """
         places = self._own()
         results = self.step(*given)
-        for name, place in places.items():
-            new = getattr(self.learner, name)
-            if new is not place and not name.startswith("_"):
-                place.copy_(new)
-            setattr(self.learner, name, place)
+        new, at = self._own(), {id(place) for place in places.values()}
+        moved = {name for name in new if id(new[name]) in at}
+        if {id(new[name]) for name in moved} != {id(places[name]) for name in moved}:
+            moved = set()
+        for name in places.keys() - moved:
+            if new[name] is not places[name] and not name.startswith("_"):
+                places[name].copy_(new[name])
+            new[name] = places[name]
+        self._put(new)
         return results
+
+    def _put(self, tensors: dict[str, Tensor]) -> None:
+        """Set the learner's tensors by name."""
+        if self.learner:
+            vars(self.learner).update(tensors)
 
     def _own(self) -> dict[str, Tensor]:
         """Return the learner's tensors by name."""
@@ -151,16 +163,18 @@ class Replayed:
         return tuple(shapes), tuple(options), tuple(places)
 
     def _replay(self, form: tuple, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        own, replay, results = self.recorded[form]
+        own, replay, results, places = self.recorded[form]
         torch._foreach_copy_(own, list(given))
         replay()
+        self._put(places)
         return tuple(result.clone() for result in results)
 
     def _proven(self, form: tuple, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the first replay of a form, or the plain run if the two differ."""
-        before = self._state()
+        before, places = self._state(), self._own()
         plain = tuple(each.clone() for each in aside(lambda: self._run(given)))
         wanted = self._state()
+        self._put(places)
         self._restore(before)
         try:
             results = self._replay(form, given)

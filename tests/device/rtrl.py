@@ -6,7 +6,6 @@ import torch
 
 from labkit import rtrl
 from labkit.rtrl import kronecker
-from labkit.rtrl.kronecker import LONG
 from tests.device.rows import Row, on, random, seeded
 
 CELLS = {"RNN": rtrl.RNNCell, "LSTM": rtrl.LSTMCell, "RHN": rtrl.RHNCell}
@@ -50,9 +49,9 @@ def reset(device):
 
 
 def gram(device):
-    """Rows long enough to be cut in pieces."""
-    (rows,) = random(device, (2, 3, LONG))
-    return partial(kronecker.gram_of_rows, rows)
+    """Rows that are cut in pieces, three of them not into 128."""
+    (A,) = random(device, (2, 3, 6, 20))
+    return partial(kronecker.gram, A)
 
 
 def drawn(device):
