@@ -61,7 +61,7 @@ class Readout(nn.Module):
         check_fit(log_p, target)
         self._check_classes(target)
         error = log_p.exp()
-        error[torch.arange(len(h), device=h.device), target] -= 1  # p - onehot
+        error.scatter_(1, target[:, None], -1, reduce="add")  # p - onehot
         error /= len(h)
         loss = nn.functional.nll_loss(log_p, target)
         dL_dW = torch.cat([h.T @ error, error.sum(0, keepdim=True)])

@@ -239,7 +239,8 @@ class CharStream(Resumable):
         self.reset_every = reset_every
         self._eye = torch.eye(vocabulary, dtype=dtype, device=device)
         apart = len(tokens) // batch_size
-        self._begin = torch.arange(batch_size, device=device) * apart
+        begin = torch.arange(batch_size, device=device) * apart
+        self._begin = torch.stack([begin, begin + 1])  # of what is read and predicted
         apart = max(1, reset_every // batch_size)
         self._late = torch.arange(batch_size) * apart % max(1, reset_every)
         self.steps = 0
@@ -253,8 +254,8 @@ class CharStream(Resumable):
         restart = self._restarts(self.steps)
         at = (self._begin + self.steps) % len(self.tokens)
         self.steps += 1
-        following = (at + 1) % len(self.tokens)
-        return Symbols(self._eye[self.tokens[at]], self.tokens[following], restart)
+        read, target = self.tokens[at]
+        return Symbols(self._eye[read], target, restart)
 
     def _restarts(self, step: int) -> Tensor:
         """Return who begins anew; on the CPU, where nobody waits for it."""

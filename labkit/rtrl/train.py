@@ -157,6 +157,7 @@ def train(
     if record is not None:
         replay = record(whole, device=device, optimizer=optimizer, learner=learner)
     on_cpu, last, since = device.type == "cpu", math.nan, 0
+    observe, level = getattr(task, "observe", None), 0
     for step, (x, target, *restart) in enumerate(task, start=1):
         if restart:
             for reader in (learner, *watch.values()):
@@ -167,12 +168,15 @@ def train(
         else:
             value, update, seen = gradients_at(x, target)
             updated = bool(update)
-        since = value if on_cpu else value + 0 * since  # nan and inf stay so
+        # nan and inf stay so
+        since = value if on_cpu else torch.add(value, since, alpha=0)
         if on_cpu or step % LOOK == 0:
             last = _finite(float(since), step, last)
         if update:
             _apply(weights, optimizer, update, clip)
-        level = _level(task, (last if on_cpu else value.double()) / math.log(2))
+        if observe:
+            level = observe((last if on_cpu else value.double()) / math.log(2))
+            level = task.level if level is None else level
         row = Record(step, step, value, level, updated, seen)
         yield row
         if "loss" in vars(row):  # it was read
@@ -230,13 +234,6 @@ def _mean_over(workers: Any, means: Sequence[Tensor], sequences: int) -> list[Te
     sums = [sequences * mean for mean in means]
     *sums, total = workers.sum([*sums, means[0].new_full((), sequences)])
     return [each / total for each in sums]
-
-
-def _level(task: Iterable, bits: float | Tensor) -> int | Tensor:
-    """Give the task the bits, and return its level, or 0 if it does not observe."""
-    observe = getattr(task, "observe", None)
-    level = observe(bits) if observe else 0
-    return task.level if level is None else level
 
 
 def _finite(loss: float, step: int, last: float) -> float:
