@@ -76,6 +76,8 @@ LONG = {"data": "ptb", "method": "TBPTT", "hidden": 256, "steps": 1_000_000}
 LONG |= {"every": 100_000}
 SHORT = {"data": "ptb", "rank": 8, "hidden": 256, "batch": 32, "steps": 20_000}
 SHORT |= {"every": 2_500}
+WHOLE = SHORT | {"lr": 1e-3, "seed": 3, "steps": 1_000_000, "every": 10_000}
+WHOLE |= {"tf32": True}  # for a GPU: --device=cuda --minutes=9, until it is done
 SMALL = {"hidden": 8, "batch": 32, "steps": 100, "every": 50}
 PTB = Study(
     name="rtrl/table2-3",
@@ -195,7 +197,8 @@ PTB_ONLINE = Study(
         f"8-OK-lr-1.0e-03-{seed}": SHORT
         | {"method": "OK", "lr": 1e-3, "seed": seed, "steps": 10_000}
         for seed in range(3)
-    },
+    }
+    | {f"8-{method}-long": WHOLE | {"method": method} for method in ("OK", "KF-AVG")},
     small=SMALL | {"data": "text", "method": "OK", "rank": 2},
     minutes=45,
     memory=1.5,

@@ -1,14 +1,19 @@
 """Training a recurrent network online, on Copy or on a text, and its bits."""
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from itertools import islice
 
 import torch
+from torch.nn.functional import nll_loss
 
 from labkit.lab.datasets import Text, load, load_ptb
 from labkit.lab.problem import seeded
 from labkit.lab.rtrl import Network, looks, make_learner, new_network
 from labkit.lab.runs.jobs import Checkpoint
-from labkit.rtrl import TBPTT, CharStream, CopyTask, train
+from labkit.rtrl import CharStream, CopyTask, train
 from labkit.rtrl.learners import label
 from labkit.scale import graphed
 
@@ -37,16 +42,51 @@ def task_of(
     return stream_of(data, "train", batch, device=device)
 
 
+@contextmanager
+def tensor_cores(used: bool) -> Iterator[None]:
+    """Have a GPU round the factors of float32 products to TF32, or not; then restore.
+
+    TF32 has 10 bits after the point, and its products are several times as fast.
+    """
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = used
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@torch.no_grad()
+@tensor_cores(False)
 def bits_on(network: Network, data: str, split: str, streams: int = 64) -> float:
     """Return the bits per character of a split that frozen weights read once.
 
-    ``streams`` pointers read the split in parallel.
+    ``streams`` pointers read the split in parallel; of many steps the predictions are
+    made at once. On CUDA these steps are one graph.
     """
-    device = network.cell.weight.device
+    cell, device = network.cell, network.cell.weight.device
     stream = stream_of(data, split, streams, reset_every=0, device=device)
-    learner = TBPTT(network.cell, batch_size=streams, horizon=1)
-    steps = len(stream.tokens) // streams
-    bits = [r.bits for r in train(learner, network.readout, stream, steps=steps)]
+    left = islice(stream, len(stream.tokens) // streams)
+    state, losses = cell.initial_state(streams), []
+
+    def read(x, target, state):
+        seen = []
+        for each in x:
+            state = cell.linearise(each, state).state
+            seen.append(cell.hidden(state))
+        log_p = network.readout(torch.stack(seen)).log_softmax(-1)
+        pairs = zip(log_p, target, strict=True)
+        loss = [nll_loss(predicted, right) for predicted, right in pairs]
+        return torch.stack(loss), state
+
+    if device.type == "cuda":
+        read = graphed(read, device=device)
+    while symbols := list(islice(left, CHUNK)):
+        x = torch.stack([each.x for each in symbols])
+        target = torch.stack([each.target for each in symbols])
+        loss, state = read(x, target, state)
+        losses.append(loss)
+    bits = [loss / math.log(2) for loss in torch.cat(losses).tolist()]
     return sum(bits) / len(bits)
 
 
@@ -63,19 +103,22 @@ def online(
     lr: float = LOGGED,
     clip: float = 1.0,
     seed: int = 0,
+    tf32: bool = False,
     device: str = "cpu",
 ) -> list[dict]:
     """Train online, and return a look every ``every`` steps.
 
     ``bits`` are those of the training symbols since the look before. On text a look
     also has the bits of the validation split, and the last one those of the test split.
-    On CUDA the steps are replayed as graphs where the learner's can be.
+    On CUDA the steps are replayed as graphs where the learner's can be, and ``tf32``
+    has it multiply in TF32 as it trains.
     """
     task = task_of(data, batch, seed, device)
     network = new_network(task.input_size, hidden, seed=seed, device=device)
     learner = make_learner(method, rank, network.cell, batch_size=batch, seed=seed)
     recorded = torch.device(device).type == "cuda" and not learner.on_host
-    optimizer, saved = network.adam(lr, capturable=recorded), checkpoint.load()
+    optimizer = network.adam(lr, capturable=recorded, fused=recorded or None)
+    saved = checkpoint.load()
     parts = {"cell": network.cell, "readout": network.readout, "task": task}
     parts |= {"learner": learner, "optimizer": optimizer}
     rows, done, recent = [], 0, []
@@ -96,16 +139,17 @@ def online(
         clip=clip,
         record=graphed if recorded else None,
     )
-    for look in looks(records, CHUNK):
-        recent, done = recent + look.bits, before + look.symbols
-        if done % every == 0 or done == steps:
-            row = {"label": told, "seed": seed, "look": done}
-            rows.append(row | {"bits": sum(recent) / len(recent), "level": task.level})
-            recent = []
-            if data != "copy":
-                rows[-1]["valid"] = bits_on(network, data, "valid")
-            if data != "copy" and done == steps:
-                rows[-1]["test"] = bits_on(network, data, "test")
-        state = {name: part.state_dict() for name, part in parts.items()}
-        checkpoint.save(state | {"rows": rows, "steps": done, "recent": recent})
+    with tensor_cores(tf32):
+        for look in looks(records, CHUNK):
+            recent, done = recent + look.bits, before + look.symbols
+            if done % every == 0 or done == steps:
+                row = {"label": told, "seed": seed, "look": done}
+                row |= {"bits": sum(recent) / len(recent), "level": task.level}
+                if data != "copy":
+                    row["valid"] = bits_on(network, data, "valid")
+                if data != "copy" and done == steps:
+                    row["test"] = bits_on(network, data, "test")
+                rows, recent = [*rows, row], []
+            state = {name: part.state_dict() for name, part in parts.items()}
+            checkpoint.save(state | {"rows": rows, "steps": done, "recent": recent})
     return rows

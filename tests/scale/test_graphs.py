@@ -111,3 +111,24 @@ def test_a_planted_fault_is_named_and_steps_run_as_written(monkeypatch, record):
         results, state, made = replayed(monkeypatch, record)
     assert len(caught) == 1 and not made.recorded and made.fault
     assert torch.equal(results, plainly()[0]) and torch.equal(state, plainly()[1])
+
+
+def test_tensors_that_exchange_their_places_are_not_copied(monkeypatch):
+    """Each order of the two is a form of its own, recorded once."""
+    monkeypatch.setattr(graphs, "aside", lambda run: run())
+    monkeypatch.setattr(graphs, "record", faithful)
+    learner = SimpleNamespace(generator=torch.Generator(), A=torch.zeros(3))
+    learner._work = torch.zeros(3)
+    places = {learner.A.data_ptr(), learner._work.data_ptr()}
+
+    def step(x):
+        torch.add(learner.A, x, out=learner._work)
+        learner.A, learner._work = learner._work, learner.A
+        return (learner.A.sum(),)
+
+    made = graphs.Replayed(step, None, learner)
+    for number, x in enumerate(XS, 1):
+        assert torch.equal(made(x)[0], learner.A.sum())
+        torch.testing.assert_close(learner.A, XS[:number].sum(0))
+        assert {learner.A.data_ptr(), learner._work.data_ptr()} == places
+    assert len(made.recorded) == 2 and not made.fault

@@ -1,5 +1,6 @@
 """Networks and learners by name, and their gradients compared with exact RTRL."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -133,7 +134,8 @@ def looks(
             seen = list(islice(records, every))
         if not seen:
             return
-        bits = [record.bits for record in seen]
+        losses = torch.stack([record.mean for record in seen]).tolist()  # read at once
+        bits = [loss / math.log(2) for loss in losses]
         yield Look(seen[-1].symbols, bits, seen[-1].level, clock.seconds)
 
 
