@@ -203,7 +203,8 @@ class Replayed:
     @torch.no_grad()
     def _restore(self, state: tuple[list[Tensor], list[Tensor]]) -> None:
         values, streams = state
-        torch._foreach_copy_(self._kept(), values)
+        if values:
+            torch._foreach_copy_(self._kept(), values)
         for generator, stream in zip(self.generators, streams, strict=True):
             generator.set_state(stream)
 
