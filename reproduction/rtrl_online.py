@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from itertools import islice
 
 import torch
 from torch.nn.functional import nll_loss
@@ -27,19 +26,14 @@ def text(data: str, split: str) -> Text:
     return load_ptb(split, blanks=True) if data == "ptb" else load(data, split)
 
 
-def stream_of(data: str, split: str, batch: int, **options) -> CharStream:
-    """Return pointers into a split; ``options`` are those of the stream."""
-    read = text(data, split)
-    return CharStream(read.tokens, len(read.symbols), batch, **options)
-
-
 def task_of(
     data: str, batch: int, seed: int, device: str = "cpu"
 ) -> CopyTask | CharStream:
     """Return the task: Copy, or a text with resets every 100 characters."""
     if data == "copy":
         return CopyTask(batch, generator=seeded(seed, device), device=device)
-    return stream_of(data, "train", batch, device=device)
+    read = text(data, "train")
+    return CharStream(read.tokens, len(read.symbols), batch, device=device)
 
 
 @contextmanager
@@ -65,8 +59,12 @@ def bits_on(network: Network, data: str, split: str, streams: int = 64) -> float
     made at once. On CUDA these steps are one graph.
     """
     cell, device = network.cell, network.cell.weight.device
-    stream = stream_of(data, split, streams, reset_every=0, device=device)
-    left = islice(stream, len(stream.tokens) // streams)
+    tokens = text(data, split).tokens.to(device)
+    steps = len(tokens) // streams
+    at = steps * torch.arange(streams, device=device)
+    at = at + torch.arange(steps, device=device)[:, None]  # (steps, streams)
+    symbols, following = tokens[at], tokens[(at + 1) % len(tokens)]
+    eye = torch.eye(cell.input_size, device=device)
     state, losses = cell.initial_state(streams), []
 
     def read(x, target, state):
@@ -81,10 +79,8 @@ def bits_on(network: Network, data: str, split: str, streams: int = 64) -> float
 
     if device.type == "cuda":
         read = graphed(read, device=device)
-    while symbols := list(islice(left, CHUNK)):
-        x = torch.stack([each.x for each in symbols])
-        target = torch.stack([each.target for each in symbols])
-        loss, state = read(x, target, state)
+    for some, target in zip(symbols.split(CHUNK), following.split(CHUNK), strict=True):
+        loss, state = read(eye[some], target, state)
         losses.append(loss)
     bits = [loss / math.log(2) for loss in torch.cat(losses).tolist()]
     return sum(bits) / len(bits)
