@@ -16,7 +16,7 @@ from labkit.rtrl import CharStream, CopyTask, train
 from labkit.rtrl.learners import label
 from labkit.scale import graphed
 
-CHUNK = 50  # steps between two chances to save
+CHUNK = 50  # steps between two chances to save; on CUDA, which waits at them, more
 LOGGED = 10**-3.5  # the rate of every run that the authors published
 
 
@@ -135,8 +135,9 @@ def online(
         clip=clip,
         record=graphed if recorded else None,
     )
+    chunk = math.gcd(every, 10 * CHUNK) if recorded else CHUNK
     with tensor_cores(tf32):
-        for look in looks(records, CHUNK):
+        for look in looks(records, chunk):
             recent, done = recent + look.bits, before + look.symbols
             if done % every == 0 or done == steps:
                 row = {"label": told, "seed": seed, "look": done}
