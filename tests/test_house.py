@@ -264,7 +264,7 @@ WEIGHTS = {
     "tests": (11_000, 10_998),
     "tests of core and root": (140_000, 132_936),
     "= tests": (205_000, 278_997),
-    "= all": (450_000, 611_900),
+    "= all": (450_000, 612_200),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 107, "= lab": 233, "= reproduction": 72, "= benchmarks": 19}
