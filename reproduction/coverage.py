@@ -328,10 +328,10 @@ WHY = {
     "no on CIFAR-10 is about the scale of the pixels, too: Adam's lead in the first "
     "three epochs is there with pixels in [0, 1] and is not with standardised ones. "
     "Three seeds do not decide whether the two leads differ.",
-    "rtrl": "What was run agrees with the authors' logs where there are any. The "
-    "claims about the end of training need a million steps of 8-OK, days on a "
-    "processor and half an hour on a GPU without a break, and stay open; the noise of "
-    "the estimates, which the claims rest on, is as said.",
+    "rtrl": "What was run agrees with the authors' logs where there are any, and a "
+    "million steps of 8-OK end where the paper says. The ends of 8-KF-AVG and of the "
+    "methods of rank 16 on Copy take a GPU a quarter of an hour each and stay open; the "
+    "noise of the estimates, which the claims rest on, is as said.",
     "hessian_free": "We think that Table 2 reports f, half the squared error: read "
     "so, Martens' method comes near its printed numbers, and read as the squared error "
     "it does not. SHF's runs come near the printed numbers, too, and differ so much "

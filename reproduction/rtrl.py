@@ -57,7 +57,7 @@ def bits_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     shown = bits_table(rows)
     shown["method"] = shown.label.str.replace(r", rate [^,]*", "", regex=True)
     for method, runs in shown.groupby("method", sort=False):
-        run = runs.loc[runs["valid"].idxmin()]
+        run = runs[runs["steps"] == runs["steps"].max()].nsmallest(1, "valid").iloc[0]
         if pd.isna(run["paper, valid"]):
             continue
         said = f"{run['paper, valid']:.2f} and {run['paper, test']:.2f}"
@@ -65,7 +65,7 @@ def bits_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         if run.steps < 1_000_000:
             told += f", after {run.steps:,} steps"
         near = abs(run.test - run["paper, test"]) <= NEAR
-        whole = near and run.steps >= 1_000_000 and len(runs) == len(RATES)
+        whole = near and run.steps >= 1_000_000
         claim = f"4.1, {method}: {said} bits per character, valid and test"
         yield claim, told, YES if whole else UNDECIDED
 
@@ -81,12 +81,14 @@ WHOLE |= {"tf32": True}  # for a GPU: --device=cuda --minutes=9, until it is don
 SMALL = {"hidden": 8, "batch": 32, "steps": 100, "every": 50}
 PTB = Study(
     name="rtrl/table2-3",
-    shows="Tables 2 and 3, rows TBPTT; the first 100,000 steps of row 8-OK",
-    claim="4.1: validation and test bits per character of TBPTT, batch 32 and 64",
+    shows="Tables 2 and 3, rows TBPTT; Table 2, row 8-OK",
+    claim="4.1: validation and test bits per character of TBPTT, batch 32 and 64, and "
+    "of 8-OK and 8-KF-AVG, batch 32: 8-OK ends as TBPTT-25 does",
     data="Penn Treebank as characters, Mikolov's split, blanks kept",
     setting="RHN of 256 units, 1,000,000 steps, Adam, clip 1, reset every 100",
-    differs="one run at two rates for the paper's several at four; of 8-OK a tenth of "
-    "the steps; resets and length are those of the authors' program",
+    differs="one run at two rates for the paper's several at four; of 8-OK and "
+    "8-KF-AVG one rate, 10^-3, on a GPU that multiplies in TF32; resets and length are "
+    "those of the authors' program",
     work=online,
     units={
         f"TBPTT-{horizon}-batch-{batch}-lr-{lr:.1e}": LONG
@@ -98,20 +100,21 @@ PTB = Study(
     | {  # for a GPU, on which it takes a few minutes
         "8-OK-lr-1.0e-03-long": SHORT
         | {"method": "OK", "lr": 1e-3, "seed": 3, "steps": 100_000, "every": 25_000}
-    },
+    }
+    | {f"8-{method}-long": WHOLE | {"method": method} for method in ("OK", "KF-AVG")},
     small=SMALL | {"data": "text", "method": "TBPTT", "rank": 7},
     minutes=30,
     memory=0.7,
     table=bits_table,
     claims=bits_claims,
-    criterion="yes where our test bits, at the better of our rates, are within "
-    f"{NEAR} of the paper's, where a run is said to have a standard deviation below "
-    "0.01; else undecided, since there is one run",
+    criterion="yes where our test bits after 1,000,000 steps, at the better of our "
+    f"rates, are within {NEAR} of the paper's, where a run is said to have a standard "
+    "deviation below 0.01; else undecided, since there is one run",
     views=tuple(
         Chart(
             view=View("look", "valid", f"Validation, {batch}", "step", "bits"),
             only=(batch,),
-            lines={x: bits[0] for x, bits in said.items() if "TBPTT" in x},
+            lines={x: bits[0] for x, bits in said.items()},
             y_range=(1.6, 2.6),
         )
         for batch, said in PRINTED.items()
@@ -182,9 +185,9 @@ PTB_ONLINE = Study(
     data=PTB.data,
     setting="RHN of 256 units, batch 32, rates 10^-3.5 and 10^-3, clip 1, reset every "
     "100; TBPTT makes one update in 5 or 25 steps",
-    differs="20,000 steps, of 8-OK at 10^-3 10,000, of the paper's 1,000,000, which "
-    "the units that end in long make, in TF32, on a GPU; one run of 8-OK and of "
-    "8-KF-AVG at 10^-3.5, three of all else",
+    differs="20,000 steps, of 8-OK at 10^-3 10,000, of the paper's 1,000,000, for "
+    "which see rtrl/table2-3; one run of 8-OK and of 8-KF-AVG at 10^-3.5, three of all "
+    "else",
     work=online,
     units={f"8-{method}": SHORT | {"method": method} for method in ("OK", "KF-AVG")}
     | {
@@ -198,8 +201,7 @@ PTB_ONLINE = Study(
         f"8-OK-lr-1.0e-03-{seed}": SHORT
         | {"method": "OK", "lr": 1e-3, "seed": seed, "steps": 10_000}
         for seed in range(3)
-    }
-    | {f"8-{method}-long": WHOLE | {"method": method} for method in ("OK", "KF-AVG")},
+    },
     small=SMALL | {"data": "text", "method": "OK", "rank": 2},
     minutes=45,
     memory=1.5,
