@@ -330,8 +330,8 @@ WHY = {
     "Three seeds do not decide whether the two leads differ.",
     "rtrl": "What was run agrees with the authors' logs where there are any, and a "
     "million steps of 8-OK end where the paper says. The ends of 8-KF-AVG and of the "
-    "methods of rank 16 on Copy take a GPU a quarter of an hour each and stay open; the "
-    "noise of the estimates, which the claims rest on, is as said.",
+    "methods of rank 16 on Copy take a GPU a quarter of an hour each and stay open; "
+    "the noise of the estimates, which the claims rest on, is as said.",
     "hessian_free": "We think that Table 2 reports f, half the squared error: read "
     "so, Martens' method comes near its printed numbers, and read as the squared error "
     "it does not. SHF's runs come near the printed numbers, too, and differ so much "
