@@ -114,20 +114,19 @@ class Replayed:
     def _run(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Step, and keep the learner's tensors where they were before.
 
-        Those that have only exchanged their places stay there, which spares a copy.
+        Two that have exchanged their places stay there, which spares a copy.
         Those whose names begin with _ are buffers, which carry nothing over.
         """
         places = self._own()
         results = self.step(*given)
-        new, at = self._own(), {id(place) for place in places.values()}
-        moved = {name for name in new if id(new[name]) in at}
-        if {id(new[name]) for name in moved} != {id(places[name]) for name in moved}:
-            moved = set()
-        for name in places.keys() - moved:
-            if new[name] is not places[name] and not name.startswith("_"):
-                places[name].copy_(new[name])
-            new[name] = places[name]
-        self._put(new)
+        now = self._own()
+        for name, place in places.items():
+            new = now[name]
+            if any(now[k] is place and other is new for k, other in places.items()):
+                continue  # where it was, or two have exchanged their places
+            if not name.startswith("_"):
+                place.copy_(new)
+            setattr(self.learner, name, place)
         return results
 
     def _put(self, tensors: dict[str, Tensor]) -> None:
