@@ -1,11 +1,17 @@
 """``make gpu`` on a CPU: its parts run, go on where they were cut off, and can fail."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
 from benchmarks import gpu
 from tests.device.rows import Row
 from tests.device.table import STEPS
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -15,6 +21,15 @@ def small(monkeypatch):
     monkeypatch.setattr(gpu, "STEPS", few)
     monkeypatch.setattr(gpu, "ORDERS", (2, 5))
     return few
+
+
+def test_it_needs_no_notebook():
+    """A lent machine has no Jupyter; what it has stands in docs/devices.md."""
+    lacking = "IPython", "ipywidgets", "traitlets", "anywidget", "plotly", "papermill"
+    words = (
+        f"import sys; sys.modules |= dict.fromkeys({lacking}); import benchmarks.gpu"
+    )
+    subprocess.run([sys.executable, "-c", words], cwd=ROOT, check=True)
 
 
 def run(file, *words):

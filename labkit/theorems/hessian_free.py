@@ -18,9 +18,10 @@ from torch.func import functional_call, jvp
 from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
 from labkit.hessian_free.linearise import linearise
 from labkit.hessian_free.lsmr import Rotations, lsmr_steps, rotate
+from labkit.hessian_free.optimizer import Subproblem
 from labkit.hessian_free.preconditioner import diagonal_estimate
 from labkit.hessian_free.system import build_system
-from labkit.hessian_free.vectors import Blocks, dot
+from labkit.hessian_free.vectors import Blocks, add, dot
 from labkit.theorems import Finding
 
 
@@ -139,6 +140,17 @@ def _positive_qr(M: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # The linearisation
+
+
+def normal_map(problem: Subproblem, p: Blocks) -> Blocks:
+    """Return (A'A + lambda^2 I) p, the product of CG, for the norm "identity"."""
+    Gp = problem.point.transpose_map(problem.point.forward_map(p))
+    return add(Gp, problem.options.damping**2, p)
+
+
+def normal_rhs(problem: Subproblem) -> Blocks:
+    """Return A'b, the negative gradient of the batch's loss."""
+    return problem.point.transpose_map(problem.b)
 
 
 def adjoint(point: object, d: Blocks, U: Tensor) -> Finding:

@@ -10,7 +10,7 @@ from labkit.hessian_free.batch_size import batch_gradient_variance
 from labkit.hessian_free.cg import cg_steps
 from labkit.hessian_free.linearise import linearise
 from labkit.hessian_free.lsmr import lsmr_steps
-from labkit.lab.hessian_free import normal_map, normal_rhs
+from labkit.theorems.hessian_free import normal_map, normal_rhs
 from tests.device.rows import Row, on, random, seeded
 
 

@@ -14,6 +14,7 @@ from labkit.hessian_free.vectors import Blocks, add, dot
 from labkit.lab.hessian_free.live import KrylovKnobs
 from labkit.lab.hessian_free.training import Images, Training
 from labkit.lab.panels import Experiment, Lines
+from labkit.theorems.hessian_free import normal_map, normal_rhs
 
 ROUNDING = 1e-12  # of a share of the model's fall
 EXACT = 700  # iterations of LSMR that count as a solution
@@ -82,17 +83,6 @@ def freeze(
 def norm(x: Blocks) -> Tensor:
     """Return |x|_2 of blocks, ()."""
     return dot(x, x).sqrt()
-
-
-def normal_map(problem: hf.Subproblem, p: Blocks) -> Blocks:
-    """Return (A'A + lambda^2 I) p, the product of CG, for the norm "identity"."""
-    Gp = problem.point.transpose_map(problem.point.forward_map(p))
-    return add(Gp, problem.options.damping**2, p)
-
-
-def normal_rhs(problem: hf.Subproblem) -> Blocks:
-    """Return A'b, the negative gradient of the batch's loss."""
-    return problem.point.transpose_map(problem.b)
 
 
 def model_value(problem: hf.Subproblem, d: Blocks) -> float:
