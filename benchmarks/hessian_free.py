@@ -99,7 +99,9 @@ def speed(args):
         return torch.autograd.grad(loss, list(net.parameters()))
 
     # The residual of the warm start is a product of A'A too, so one iteration less.
-    hf = HessianFree(net, damping=5.0, maxiter=PRODUCTS - 1, atol=0.0)
+    hf = HessianFree(
+        net, damping=5.0, damping_decay=0.99, maxiter=PRODUCTS - 1, atol=0.0
+    )
     start = [p.detach().clone() for p in net.parameters()]
 
     def step():

@@ -81,8 +81,8 @@ class HessianFree(Newton):
         class indices, (n,).
     damping : float
         $\lambda$ > 0 of the first step; it enters squared. What is right depends on the
-        scale of A'A: often 10 (the paper), 1 or 2 for short runs.
-    damping_decay : float in (0, 1), the paper's drop, 0.99 there; 0.9 for short runs
+        scale of A'A.
+    damping_decay : float in (0, 1), the paper's drop, see :func:`adapted_damping`
     gamma : float in [0, 1], $\gamma$, the first share of the last direction
     maxiter, atol, ftol, miniter, patience, as_published, damping_norm, damp_towards
         See :func:`labkit.hessian_free.lsmr`. A patience of 20 suits short runs.
@@ -104,6 +104,13 @@ class HessianFree(Newton):
 
     Notes
     -----
+    The defaults of ``damping`` and ``damping_decay`` suit a first session, in which a
+    few dozen steps should show a result. The paper's, for thousands of steps of deep
+    autoencoders, are 5 to 12 and 0.98 or 0.99: from these a network hardly learns
+    within a few dozen steps. ``labkit.lab.hessian_free.settings.PAPER`` has them by
+    data set, in fields with the names of the options. The other defaults are the
+    paper's, for USPS or MNIST where they differ by data set.
+
     The options are in ``param_groups[0]`` and may be changed between steps; the steps
     themselves change ``damping`` and ``gamma``. ``state_dict`` holds the options and
     the last direction, so that a run can be resumed; save the generator's state

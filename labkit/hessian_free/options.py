@@ -58,8 +58,8 @@ class LSMROptions(Options):
 class HessianFreeOptions(LSMROptions):
     """The options of :class:`labkit.hessian_free.HessianFree`."""
 
-    damping: float = option(10.0, DAMPING)
-    damping_decay: float = option(0.99, INSIDE)
+    damping: float = option(1.0, DAMPING)
+    damping_decay: float = option(0.9, INSIDE)
     gamma: float = option(0.7, SHARE)
     preconditioner: str = option("random_signs", one_of(KINDS))
     maxiter: int = option(150, COUNT)

@@ -6,6 +6,9 @@ from itertools import islice
 
 import pytest
 import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.functional import one_hot
 
 from labkit.hessian_free import HessianFree, cg, lsmr_steps, squared_error
 from labkit.hessian_free.linearise import weights_of
@@ -180,6 +183,32 @@ def test_an_endless_loss_leaves_the_weights(spoiled):
             optimizer.step(X * math.nan)
         optimizer.step(X, validation=X * math.nan)
     assert all(map(torch.equal, before, weights_of(net)))
+
+
+@pytest.mark.parametrize("loss", ["softmax", "squared"])
+def test_a_first_session_with_the_defaults_learns_digits(loss):
+    X, y = map(torch.tensor, load_digits(return_X_y=True))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10)).double()
+    targets = y if loss == "softmax" else one_hot(y, 10).double()
+    optimizer = HessianFree(model, loss=loss)
+    for _ in range(40):
+        batch = torch.randperm(1400)[:300]
+        optimizer.step(X[batch] / 16, targets[batch])
+    right = model(X[1400:] / 16).argmax(1) == y[1400:]
+    assert right.double().mean() > 0.85
+
+
+@pytest.mark.parametrize("loss", ["softmax", "squared"])
+def test_a_first_session_with_the_defaults_learns_xor(loss):
+    X = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    y = torch.tensor([0, 1, 1, 0])
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+    optimizer = HessianFree(model, loss=loss)
+    for _ in range(40):
+        step = optimizer.step(X, y if loss == "softmax" else one_hot(y, 2).float())
+    assert step.loss_after < 0.1
 
 
 REFUSED = [

@@ -64,7 +64,9 @@ def hf_steps() -> Sequence[Tensor]:
     """Take two steps of Hessian-free; return the weights, the noise and the model."""
     model, X = net(), images()
     generator = torch.Generator().manual_seed(0)
-    optimizer = HessianFree(model, damping=0.3, maxiter=6, generator=generator)
+    optimizer = HessianFree(
+        model, damping=0.3, damping_decay=0.99, maxiter=6, generator=generator
+    )
     found = []
     for _ in range(2):
         step = optimizer.step(X)
