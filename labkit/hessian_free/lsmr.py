@@ -162,7 +162,7 @@ def bidiagonalise(
 
 
 @torch.no_grad()
-def lsmr_steps(system: System) -> Iterator[LSMRStep]:
+def lsmr_steps(system: System, negligible: float = 0.0) -> Iterator[LSMRStep]:
     r"""Yield the iterates d_0, d_1, ... of LSMR on a :class:`System`.
 
     (7) $\bar h = h - \frac{\bar\theta \rho}{\rho_o \bar\rho_o} \bar h$
@@ -175,7 +175,8 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
 
     An iteration costs one A, one A', at most 18 kernels, and 20 to 35 reads or writes
     of a vector of parameters (the most with damping and scale). Five such vectors are
-    held, and one more with damping. The errors are those of :func:`lsmr`.
+    held, and one more with damping. The errors are those of :func:`lsmr`, but a norm of
+    the start up to ``negligible`` may underflow.
     """
     d, u, v = system.start()
     keep_freed(u)
@@ -186,7 +187,7 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
     h, hbar, x, c = v.clone(), torch.zeros_like(v), system.space.blocks(d), system.scale
     first, eps = u / beta, torch.finfo(d.dtype).eps
     alpha_1, beta_1 = torch.cat((alpha, beta)).tolist()
-    _check_finite(alpha_1, beta_1, 0)
+    _check_norms(system, u, v, alpha_1, beta_1, negligible, 0)
     state = Rotations(alpha_1, alpha_1 * beta_1, alpha_1**2, beta_1)
     norms = Norms(beta_1, alpha_1 * beta_1, alpha_1)
     exhausted = norms.arnorm == 0
@@ -196,6 +197,8 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
             return
         u, v, alpha, beta = bidiagonalise(system, u, v, alpha, beta)
         alpha_k, beta_k = torch.cat((alpha, beta)).tolist()
+        rounding = eps * math.hypot(norms.anorm, alpha_k, beta_k)
+        _check_norms(system, u, v, alpha_k, beta_k, rounding, k)
         if k == 1:
             overlap = float(system.dot(u, first))  # 0, as <K v_1, u_1> = alpha_1
             if abs(overlap) > math.sqrt(eps) * math.hypot(alpha_1, beta_k):
@@ -204,7 +207,6 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
                     f"<v, At u> = {alpha_1} for unit vectors u and v; check transposes "
                     "and scale factors"
                 )
-        _check_finite(alpha_k, beta_k, k)
         state, norms, (a_hbar, a_d, a_h) = rotate(state, alpha_k, beta_k)
         torch.add(h, hbar, alpha=a_hbar, out=hbar)  # (7)
         if c is None:
@@ -280,7 +282,8 @@ def lsmr(
         For arguments out of range, or where At is not the adjoint of A (noticed in the
         first iteration, at the price of one inner product).
     FloatingPointError
-        Where a product, or the merit of the start, is NaN or infinite.
+        Where a product, the square of its norm, or the merit of the start, is NaN or
+        infinite, or where squares underflow so that a norm would be wrong.
 
     Notes
     -----
@@ -304,13 +307,15 @@ def lsmr(
 
 
 @torch.no_grad()
-def solve(system: System, merit: Callable | None = None) -> LSMRResult:
+def solve(
+    system: System, merit: Callable | None = None, negligible: float = 0.0
+) -> LSMRResult:
     """Run LSMR on a :class:`System` until a rule stops it; see :func:`lsmr`."""
     options, outside = system.options, system.space.outside
     maxiter, norms = options.maxiter or len(system.d), []
     function = merit and (lambda x: merit(outside(x)))
     rules = Merit(function, options, maxiter)
-    for step in lsmr_steps(system):
+    for step in lsmr_steps(system, negligible):
         best, x = step.k, step.x
         norms.append(step.norms)
         r, ar, anorm = step.norms
@@ -331,9 +336,27 @@ def solve(system: System, merit: Callable | None = None) -> LSMRResult:
     return LSMRResult(outside(x), status, stats)
 
 
-def _check_finite(alpha, beta, k):
+def _check_norms(system, u, v, alpha, beta, least, k):
+    """Raise an error for a norm that is not finite or, above ``least``, is wrong.
+
+    The vectors, divided by their norms, must have the norm 1, or 0.
+    """
     if not (math.isfinite(alpha) and math.isfinite(beta)):
         raise FloatingPointError(
-            f"a product with A or A' is not finite at iteration {k} "
-            f"(beta = {beta}, alpha = {alpha})"
+            f"a product with A or A', or its square, is not finite at iteration {k} "
+            f"in {v.dtype} (beta = {beta}, alpha = {alpha})"
         )
+    kind = torch.finfo(v.dtype)
+    if min(alpha, beta) > math.sqrt(kind.tiny) / kind.eps:
+        return
+    u, alpha = u / beta, max(alpha, kind.tiny)
+    if not k:  # as the product that v was made of may have underflowed, too
+        v = system.transpose(u, u.new_ones(1)) / alpha
+    sizes = torch.cat((system.norm(u), flat_norm(v))).tolist()
+    for norm, size in zip((beta, alpha), sizes, strict=True):
+        if norm * size > least and abs(size - 1) > math.sqrt(kind.eps) / 4:
+            raise FloatingPointError(
+                f"squares underflow in {v.dtype}: at iteration {k} a norm of "
+                f"{norm * size:.3g} comes out as {norm:.3g}; scale A and b up, or take "
+                "float64"
+            )

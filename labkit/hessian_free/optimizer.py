@@ -25,6 +25,7 @@ from labkit.hessian_free.system import System, build_system
 from labkit.hessian_free.vectors import Blocks, add, copied, scaled
 
 GAMMA_MAX, GAMMA_GROWTH = 0.95, 1.002  # section 4.5
+NEGLIGIBLE = 1e-15  # norm of a residual or a gradient, at which a step stands still
 
 
 class Subproblem(NamedTuple):
@@ -56,7 +57,7 @@ class Subproblem(NamedTuple):
     def solve(self, merit: Callable | None = None, **changes: object) -> LSMRResult:
         """Solve by :func:`labkit.hessian_free.lsmr`; ``changes`` are of its options."""
         changed = self._replace(options=replace(self.options, **changes))
-        return solve(changed.system(), merit)
+        return solve(changed.system(), merit, NEGLIGIBLE)
 
 
 class HessianFree(Newton):

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
@@ -363,3 +364,19 @@ def test_refuses_a_product_that_is_not_finite():
 
     with pytest.raises(FloatingPointError, match="not finite at iteration 3"):
         lsmr(forward, RIGHT, At=BACK, atol=0.0)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 36), (torch.float64, 300)])
+def test_a_system_of_any_magnitude_is_solved_or_refused(dtype, most):
+    """Products or squares that leave the dtype are an error and never a solution."""
+    A, want, solved = MATRIX[:, :3], torch.linalg.pinv(MATRIX[:, :3]) @ RIGHT, 0
+    powers = range(-most, most + 1, most // 12)
+    for of_A, of_b in itertools.product(powers, repeat=2):
+        try:
+            x = lsmr((A * 10.0**of_A).to(dtype), (RIGHT * 10.0**of_b).to(dtype)).x
+        except FloatingPointError as error:
+            assert re.search("squares underflow|or its square, is not", str(error))
+        else:
+            assert relative(x.double() / 10.0 ** (of_b - of_A), want) < 1e-3
+            solved += 1
+    assert solved > len(powers) ** 2 / 5
