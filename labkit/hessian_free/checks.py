@@ -84,6 +84,11 @@ def check_batch(
             f"the model must return a tensor, got {described(outputs)}; wrap it in a "
             "module that takes what the loss is of"
         )
+    if outputs.shape[:1] != (1,):
+        raise ValueError(
+            "the model must return a row for each row, (n, ...), but for one row it "
+            f"returns the shape {tuple(outputs.shape)}"
+        )
     targets = inputs if targets is None else targets
     shape = (len(inputs), *outputs.shape[1:])
     if loss == "softmax":

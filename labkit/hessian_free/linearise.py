@@ -10,8 +10,9 @@ and averaged over examples. Other losses: :mod:`labkit.hessian_free.losses`.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from labkit.hessian_free.autoencoder import ACTIVATIONS, Autoencoder
 from labkit.hessian_free.checks import check_batch, check_model
 from labkit.hessian_free.losses import LinearisedSoftmax, Point, cross_entropy
-from labkit.hessian_free.vectors import Blocks, check_blocks
+from labkit.hessian_free.vectors import Blocks, as_tuple, check_blocks
 
 ROWS = 32  # examples whose gradients a LinearisedModule holds at once
 
@@ -257,6 +258,26 @@ class LinearisedLayers(Point):
         return gradient, self.n * torch.stack(squares).sum()
 
 
+def explained(product: Callable) -> Callable:
+    """Decorate a product with a Jacobian that torch may lack, and say so then."""
+
+    @wraps(product)
+    def called(point, given):
+        try:
+            found = product(point, given)
+            if any(t.is_sparse for t in as_tuple(found)):
+                raise NotImplementedError("a gradient is sparse")
+        except NotImplementedError as error:
+            raise ValueError(
+                "torch lacks a derivative that Gauss-Newton products of this model "
+                "need, as of nn.EmbeddingBag, nn.Embedding(sparse=True) and "
+                f"torch.cdist: {str(error).partition('. ')[0]}"
+            ) from error
+        return found
+
+    return called
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearisedModule(Point):
     """The derivative A = dR/dw of any module, by ``torch.func``.
@@ -296,14 +317,17 @@ class LinearisedModule(Point):
     def _jvp(self):
         return vjp(self.transpose_map, torch.zeros_like(self.residual))[1]
 
+    @explained
     def forward_map(self, d: Blocks) -> Tensor:
         """Return A d: tuple like the weights -> like the targets."""
         return self._jvp(tuple(d))[0]
 
+    @explained
     def transpose_map(self, U: Tensor) -> Blocks:
         """Return A'U: like the targets -> tuple like the weights."""
         return self._vjp(U)[0]
 
+    @explained
     def sum_squares(self, U: Tensor) -> Blocks:
         """Return the sums of squares, as :meth:`LinearisedLayers.sum_squares`."""
 

@@ -40,7 +40,7 @@ class HFStep:
     iterations: int  # of the Krylov method
     best: int  # index of the iterate that was used
     status: str  # why the Krylov method stopped
-    merit: tuple[tuple[int, float], ...]  # (k, merit) at the checks
+    merit: tuple[tuple[int, float], ...] = field(repr=False)  # (k, merit) at the checks
     point: object = field(default=None, repr=False)  # SHF: linearised at new weights
 
 

@@ -17,6 +17,7 @@ from labkit.theorems.hessian_free import joined
 from .conftest import rand, randn, relative
 
 X, T = rand(10, 3), rand(10, 2)
+INDICES = torch.ones(10, 1).long()
 
 
 def seeded(make):
@@ -81,6 +82,11 @@ REFUSED = {
         lambda: nn.Sequential(nn.Linear(3, 2), nn.MaxPool1d(1, return_indices=True)),
         (X, T),
         "must return a tensor, got tup",
+    ),
+    "no rows of outputs": (
+        lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0), nn.Unflatten(0, (-1, 1))),
+        (X, T),
+        r"a row for each row, \(n, ...\), but for one row it returns the shape \(2, 1",
     ),
     "recurrence": (
         lambda: Out(nn.LSTM(3, 4)),
@@ -158,6 +164,30 @@ def refuses(made, where, good, data, match):
             made.step(*good, validation=other)
         else:
             made.step(*good, chunk=other)
+
+
+class Distances(nn.Linear):
+    def forward(self, x):
+        return torch.cdist(x, self.weight)
+
+
+LACKING = {
+    "cdist": (lambda: Distances(3, 2), X, "_cdist_backward"),
+    "bag": (lambda: nn.EmbeddingBag(7, 2), INDICES, "_embedding_bag_backward"),
+    "sparse": (
+        lambda: nn.Sequential(nn.Embedding(7, 2, sparse=True), nn.Flatten()),
+        INDICES,
+        "parse",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["none", "random_signs"])
+@pytest.mark.parametrize("case", LACKING)
+def test_what_torch_has_no_products_of_is_named(case, kind):
+    make, inputs, match = LACKING[case]
+    with pytest.raises(ValueError, match=f"torch lacks a derivative .*{match}"):
+        HessianFree(seeded(make), preconditioner=kind).step(inputs, T)
 
 
 MODELS = {

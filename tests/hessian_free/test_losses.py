@@ -214,7 +214,7 @@ def test_a_class_out_of_range_is_never_silent():
             function(net(), X, CLASSES + 1, loss="softmax")
 
 
-@pytest.mark.parametrize("shape", [(), (3, 3)])
+@pytest.mark.parametrize("shape", [(), (3, 3), (3, 3, 3)])
 def test_outputs_are_rows_of_classes(shape):
     """Not (n,), and not (n, positions, classes), nor images of classes."""
     width = math.prod(shape)
