@@ -65,6 +65,19 @@ def current_backward() -> int:
     return torch._C._current_graph_task_id()
 
 
+def is_returned(node: object) -> bool:
+    """Return whether ``torch.autograd.grad`` returns the gradient of a parameter.
+
+    ``node`` is the parameter's, among ``next_functions``, in a backward pass under way.
+    Torch has no public function for this, and one that fails in this case alone.
+    """
+    try:
+        torch._C._will_engine_execute_node(node)
+    except RuntimeError:
+        return True
+    return False
+
+
 class WeakHook:
     """A module's hook that calls a method of an object as long as that object lives.
 

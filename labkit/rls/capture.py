@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from labkit.layers import WeakHook, current_backward, tensors
+from labkit.layers import WeakHook, current_backward, is_returned, tensors
 from labkit.rls.checks import check_pass
 from labkit.rls.inputs import KINDS, kind_of
 from labkit.rls.update import Residuals
@@ -278,6 +278,7 @@ class _Counted(torch.autograd.Function):
 class _Unformed(torch.autograd.Function):
     """A linear layer whose backward pass keeps (X, dZ) and no weight gradient.
 
+    It forms the gradient only where ``torch.autograd.grad`` returns it.
     The backward pass consists of differentiable operations, so it can be differentiated
     again, as for a gradient penalty; the weight gradient is then formed as usual.
     """
@@ -293,16 +294,13 @@ class _Unformed(torch.autograd.Function):
     def backward(ctx, dz):
         x, weight = ctx.saved_tensors
         ctx.capture.refresh()
-        X, dZ = (
-            each.detach().reshape(-1, each.shape[-1]).to(weight.dtype)
-            for each in (x, dz)
-        )
-        ctx.capture.pending.append((current_backward(), dZ, X))
+        X, dZ = (each.reshape(-1, each.shape[-1]).to(weight.dtype) for each in (x, dz))
+        ctx.capture.pending.append((current_backward(), dZ.detach(), X.detach()))
+        dW = dZ.T @ X if is_returned(ctx.next_functions[-2][0]) else None
         dx = None
         if ctx.needs_input_grad[4]:
             dx = (dz.to(weight.dtype) @ weight).to(x.dtype)
-        db = dz.reshape(-1, dz.shape[-1]).sum(0, dtype=weight.dtype)
-        return None, None, ctx.sums, None, dx, None, db
+        return None, None, ctx.sums, None, dx, dW, dZ.sum(0)
 
 
 def _remove(handles):

@@ -70,6 +70,24 @@ def test_what_comes_past_a_layer_is_stepped_with_and_clipped(
     assert_close(*found, 1e-11)
 
 
+def test_autograd_grad_returns_every_gradient_and_is_differentiable():
+    """Also of a layer whose gradient is otherwise not formed."""
+    found = []
+    for limit in (None, math.inf):
+        model = fcs()
+        optimizer = RLS(model, lr=0.3, max_grad_norm=limit)
+        x, target = batch(2, 0)
+        weights = list(model.parameters())
+        loss = loss_mse(model(x), target)
+        first = torch.autograd.grad(loss, weights, create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), weights)
+        loss_mse(model(x), target).backward()
+        optimizer.step()
+        found.append([*first, *second, *weights])
+    for one, two in zip(*found, strict=True):
+        assert_close(one.detach(), two.detach(), 1e-11)
+
+
 class Experts(nn.Module):
     """Each row is one expert's; the last may have none."""
 
