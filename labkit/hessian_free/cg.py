@@ -81,13 +81,18 @@ def cg_steps(
     y = r if M is None else r / M
     p, ry = y, torch.dot(r, y)
     q = torch.dot(r + b, x)
-    pBp = torch.ones_like(q)
+    pBp, tiny = torch.ones_like(q), torch.finfo(b.dtype).tiny
     for k in count():
         q_k, ry_k, pBp_k = torch.stack((q, ry, pBp)).tolist()
         if not all(map(math.isfinite, (q_k, ry_k, pBp_k))):
             raise FloatingPointError(
                 f"a product with B is not finite at iteration {k} "
                 f"(q = {q_k}, <r, y> = {ry_k}, <p, B p> = {pBp_k})"
+            )
+        small = 0 < pBp_k < tiny if k else ry_k < tiny and y.any()
+        if k < 2 and small:
+            raise FloatingPointError(
+                f"squares underflow in {b.dtype}; scale B and b up, or take float64"
             )
         rnorm, curvature = math.sqrt(max(ry_k, 0.0)), pBp_k if k else math.nan
         yield CGStep(k, space.blocks(x), -0.5 * q_k, rnorm, curvature)  # (6)
@@ -146,7 +151,8 @@ def cg(
     Raises
     ------
     ValueError, TypeError, FloatingPointError
-        For arguments out of range; where a product is NaN or infinite.
+        For arguments out of range; where a product is NaN or infinite, or the squares
+        of the first two iterations underflow.
 
     Examples
     --------
