@@ -224,4 +224,5 @@ CURVE = Experiment(
     playable={"noise": (0.0, 0.6)},
     picture=picture,
     opening=opening,
+    at_once=True,
 )

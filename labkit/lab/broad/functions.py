@@ -149,4 +149,5 @@ FUNCTIONS = Experiment(
     playable={"ridge": (1e-8, 1e-3, 1.0)},
     picture=picture,
     opening=opening,
+    at_once=True,
 )

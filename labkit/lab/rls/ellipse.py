@@ -130,8 +130,8 @@ def surface(X: Tensor, y: Tensor) -> np.ndarray:
 
 def unit() -> nn.Linear:
     """Make a linear unit with two inputs and no bias; all rules start alike."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):  # skip_init imports sympy
-        made = nn.Linear(2, 1, bias=False)
+    made = nn.Linear(2, 1, bias=False, device="meta").to_empty(device="cpu")
+    with torch.no_grad():
         made.weight.copy_(torch.tensor([START]))
     return made
 
@@ -321,6 +321,7 @@ ELLIPSE = Experiment(
     playable={"mean_weight": (0.03, 3.0)},  # what the text asks for
     picture=picture,
     opening=opening,
+    at_once=True,
     drag=dragged,
     afresh=afresh,
 )

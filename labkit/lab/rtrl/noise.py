@@ -354,4 +354,5 @@ NOISE = Experiment(
     playable={"rank": (1, 2)},
     picture=picture,
     opening=opening,
+    at_once=True,
 )

@@ -1,6 +1,7 @@
 """A panel in a kernel, whose messages come as a page sends them."""
 
 import inspect
+import time
 
 import pytest
 from ipykernel import kernelbase
@@ -48,18 +49,21 @@ class Page:
     def __init__(self, client):
         self.client, self.thread = client, None
 
-    def ask(self, channel, kind, content):
-        """Send a message; return the content of its answer."""
+    def ask(self, channel, kind, content, *clicked):
+        """Send a message, then clicks; return the content of the message's answer."""
         sent = self.client.session.msg(kind, content)
         getattr(self.client, f"{channel}_channel").send(sent)
+        for comm in clicked:
+            time.sleep(0.5)
+            self.click(comm)
         answer = {"parent_header": {}}
         while answer["parent_header"].get("msg_id") != sent["msg_id"]:
             answer = getattr(self.client, f"get_{channel}_msg")(timeout=600)
         return answer["content"]
 
-    def run(self, code, value="None"):
+    def run(self, code, value="None", *clicked):
         content = {"code": code, "silent": False, "user_expressions": {"value": value}}
-        answer = self.ask("shell", "execute_request", content)
+        answer = self.ask("shell", "execute_request", content, *clicked)
         assert answer["status"] == "ok", answer
         return eval(answer["user_expressions"]["value"]["data"]["text/plain"])
 
@@ -94,3 +98,34 @@ def test_the_end_of_a_page_loses_neither_a_run_nor_a_click(page):
     assert page.run("", "stepper.position") > before
     page.click(buttons["pause"])
     assert page.run("found = await look()", "found") == (False, True)
+
+
+AT_ONCE = """
+import time
+from dataclasses import replace
+from labkit.lab import LiveLab, rls as lab
+
+panel = LiveLab(lab.ELLIPSE)
+display(panel)
+clicked = {name: each.comm.comm_id for name, each in panel.stepper._buttons.items()}
+"""
+BUSY = """
+for _ in range(100):
+    time.sleep(0.1)
+    if panel.stepper.position == 2:
+        break
+"""
+
+
+def test_an_opening_picture_is_answered_while_a_cell_runs(page):
+    buttons = page.run(AT_ONCE, "clicked")
+    page.thread = page.ask("control", "create_subshell_request", {})["subshell_id"]
+    step = buttons["step"]
+    assert page.run(BUSY, "panel.stepper.position", step, step) == 2
+    page.click(buttons["run"])  # which goes on where cells run, once they are done
+    page.run("import asyncio; await asyncio.sleep(0.5)")
+    page.ask("control", "delete_subshell_request", {"subshell_id": page.thread})
+    before = page.run("before = panel.stepper.position", "before")
+    assert page.run("await asyncio.sleep(0.5)", "panel.stepper.position") > before > 2
+    page.click(buttons["pause"])
+    assert page.run("await asyncio.sleep(0.2)", "panel.stepper.running") is False

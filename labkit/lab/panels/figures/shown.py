@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ipykernel.kernelbase import Kernel
 from IPython.display import display
 
 if TYPE_CHECKING:
@@ -27,13 +28,13 @@ _BELOW = f"""<style>
 </style><p class="labkit-lost">{LOST}</p>"""
 
 
-def show(widget: "DOMWidget") -> None:
+def show(widget: "DOMWidget", at_once: bool = False) -> None:
     """Display a panel's widget, and below it a line that is seen only when it is lost.
 
     After a restart of the kernel JupyterLab marks the widget as disconnected; after a
-    reload of the page there is no widget.
+    reload of the page there is no widget. ``at_once`` is that of :func:`hear_here`.
     """
-    hear_here(widget)
+    hear_here(widget, at_once)
     display(widget.add_class("labkit-panel"))
     display({"text/html": _BELOW, "text/plain": ""}, raw=True)
 
@@ -51,6 +52,8 @@ class Page(NamedTuple):
 class Shown:
     """Something that shows its ``widget`` if ``interactive``, else its ``figure``."""
 
+    at_once = False  # see `hear_here`
+
     @property
     def _still(self):
         """What is shown without widgets."""
@@ -62,7 +65,7 @@ class Shown:
 
     def _ipython_display_(self):
         if self.interactive:
-            show(self.widget)
+            show(self.widget, self.at_once)
         else:
             display(self._still)
 
@@ -97,15 +100,24 @@ def _parts(widget: "Widget") -> "Iterator[Widget]":
     yield widget
 
 
-def hear_here(widget: "Widget") -> None:
+def hear_here(widget: "Widget", at_once: bool = False) -> None:
     """Have what a page tells a panel answered where cells run.
 
     ipykernel may answer it on a thread that belongs to the page. Once that thread has
     ended, what it ran stands still, and what the page says is lost on its way to it.
+    With ``at_once`` it is answered there as long as the thread lives, also while cells
+    run; what is to go on by itself has to begin on the loop of the cells.
     """
+
+    def route(_data: object, of_the_page: str | None) -> str | None:
+        threads = Kernel.instance().shell_channel_thread.manager
+        return (
+            of_the_page if at_once and of_the_page in threads.list_subshell() else None
+        )
+
     for part in _parts(widget):
         if hasattr(part.comm, ROUTE):  # an ipykernel without it has no such threads
-            setattr(part.comm, ROUTE, lambda _data, _of_the_page: None)
+            setattr(part.comm, ROUTE, route)
 
 
 def loop_here() -> asyncio.AbstractEventLoop | None:

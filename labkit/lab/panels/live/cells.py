@@ -3,9 +3,13 @@
 import asyncio
 import time
 import weakref
+from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any
 
 from IPython import get_ipython
+
+from labkit.lab.panels.figures.shown import loop_here
 
 MIN_SLEEP = 0.001  # seconds per step in which buttons and sliders are heard
 
@@ -55,6 +59,13 @@ class Share:
     def ahead(self) -> bool:
         """Whether another loop that is ready has had less time."""
         return any(o.seconds < self.seconds for o in _shares if o.ready)
+
+
+def begin(work: Coroutine, loop: asyncio.AbstractEventLoop) -> asyncio.Task | Future:
+    """Begin a task on the loop of the cells, from whichever thread."""
+    if loop is loop_here():
+        return loop.create_task(work)
+    return asyncio.run_coroutine_threadsafe(work, loop)
 
 
 async def run(stepper_ref: weakref.ref, turn: object) -> None:

@@ -241,6 +241,10 @@ class Experiment:
     afresh : callable, ``afresh(now, knobs)``
         Returns what is shown once a knob is turned in mid-run, until the next step.
     playable : mapping of a knob to values, at which an exported page can play a run
+    at_once : bool
+        Whether buttons and knobs are answered while other cells run, on the thread of
+        the page. ``rows`` and ``opening`` then draw from generators of their own alone,
+        since what runs meanwhile draws from torch's.
     """
 
     name: str
@@ -255,3 +259,4 @@ class Experiment:
     drag: Callable[..., dict] | None = None
     afresh: Callable[[Any, Any], Any] | None = None
     playable: Mapping[str, Sequence] = dataclasses.field(default_factory=dict)
+    at_once: bool = False

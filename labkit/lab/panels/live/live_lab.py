@@ -1,5 +1,6 @@
 """Knobs, buttons and a live figure around one generator of rows."""
 
+import contextlib
 import math
 import time
 import weakref
@@ -19,7 +20,7 @@ from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.figures.columns import number
 from labkit.lab.panels.figures.images import Pictures, Scene
 from labkit.lab.panels.figures.shown import Shown, close, embedded, loop_here
-from labkit.lab.panels.live.cells import replace_earlier, run
+from labkit.lab.panels.live.cells import begin, replace_earlier, run
 from labkit.lab.panels.live.controls import Controls
 from labkit.lab.panels.live.experiment import Experiment, knobs_of
 from labkit.lab.panels.live.live_plot import LivePlot
@@ -133,6 +134,11 @@ class LiveLab(Shown):
             replace_earlier(self)
         self._open()
 
+    @property
+    def at_once(self) -> bool:
+        """Whether the page is answered while other cells run."""
+        return self.experiment.at_once
+
     def _build(self) -> Box:
         """Knobs left of buttons and figure; above them where it is narrow."""
         shown = [self.stepper.widget]
@@ -163,7 +169,10 @@ class LiveLab(Shown):
     def _open(self) -> None:
         """Show what is there before the first step, and what moves it."""
         if self.experiment.opening and self.experiment.picture:
-            with torch.random.fork_rng(devices=[]):  # an opening may draw weights
+            draws = contextlib.nullcontext()
+            if not self.at_once:  # an opening may draw weights
+                draws = torch.random.fork_rng(devices=[])
+            with draws:
                 now = self.experiment.opening(self._settings, *self.problem)
             self.pictures.draw(now)
             self.pictures.update()
@@ -348,8 +357,8 @@ class LiveLab(Shown):
         self.outcome.value = str(twin or "")
         self._beside(None)
         if twin and not twin.done and not goes_on:
-            if loop := loop_here():  # beside the run, each in its turn
-                self._task = loop.create_task(run(weakref.ref(twin), None))
+            if loop := self.stepper.loop:  # beside the run, each in its turn
+                self._task = begin(run(weakref.ref(twin), None), loop)
             else:
                 twin.finish()
 

@@ -15,7 +15,7 @@ import ipywidgets as widgets
 
 from labkit.lab.panels.figures.shown import Page, Shown, close, loop_here
 from labkit.lab.panels.live.busy import Busy
-from labkit.lab.panels.live.cells import MIN_SLEEP, replace_earlier, run
+from labkit.lab.panels.live.cells import MIN_SLEEP, begin, replace_earlier, run
 
 SPEEDS = (1, 2, 5, 10, 20, 50, 100, "max")  # steps per second
 MIN_INTERVAL = 0.1  # seconds between two status lines of a running loop
@@ -86,6 +86,7 @@ class Stepper(Shown):
         # JupyterLab may hear buttons on a thread of its own beside the running cell,
         # and a generator cannot be entered twice.
         self._lock = threading.RLock()
+        self.loop = loop_here()  # of the cells, where what runs by itself runs
         self.interactive, self.widget = interactive, None
         self._begin(make_records() if self._make else make_records)
         if interactive:
@@ -183,11 +184,11 @@ class Stepper(Shown):
             return self._task
         if self._closed:
             raise RuntimeError("this panel is closed; its cell has run again")
-        if not (loop := loop_here()):
+        if not (loop := self.loop or loop_here()):
             raise RuntimeError("start() needs an event loop; use run() here")
         self._turn = turn = object()
         # Kept, for the event loop itself holds tasks only weakly.
-        self._task = loop.create_task(run(weakref.ref(self), turn))
+        self._task = begin(run(weakref.ref(self), turn), loop)
         self._refresh()
         return self._task
 
