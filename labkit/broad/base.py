@@ -275,7 +275,7 @@ class BroadLearning(BaseEstimator):
     # Reading
 
     @property
-    def coef_(self) -> np.ndarray:
+    def weights_(self) -> np.ndarray:
         """The output weights W (k, c), in the order of growth."""
         check_is_fitted(self)
         return self._state.W.cpu().numpy()

@@ -72,7 +72,7 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     solver_ : str, the solver in use
     ridge_ : float, the ridge in use
     loo_errors_ : (r,) array, of all ridges to choose from; None where there was one
-    coef_ : (k, c) array, output weights; one column for two classes
+    weights_ : (k, c) array, output weights; one column for two classes
     n_features_in_, feature_names_in_ : int, array, as in scikit-learn
 
     Examples

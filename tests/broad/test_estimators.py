@@ -17,6 +17,7 @@ from sklearn.datasets import (
     make_regression,
 )
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import RFE, SelectFromModel
 from sklearn.linear_model import Ridge, RidgeCV
 from sklearn.model_selection import cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
@@ -57,7 +58,7 @@ def grown(model):
 def assert_ridge(model, A):
     """The model's weights are scikit-learn's on the same columns: cond R is 1e7."""
     ridge = Ridge(alpha=1e-2, fit_intercept=False, solver="cholesky").fit(A, Y)
-    assert np.allclose(model.coef_, ridge.coef_.T, rtol=0, atol=1e-6)
+    assert np.allclose(model.weights_, ridge.coef_.T, rtol=0, atol=1e-6)
     assert np.array_equal(model.predict(X), ridge.predict(A).argmax(1))
 
 
@@ -89,7 +90,7 @@ def test_the_predecessors_drift(name):
     wrong = grown(classifier(solver=name, ridge=1.0))
     right = grown(classifier(ridge=1.0))
     assert np.array_equal(wrong.expand(X), right.expand(X))
-    assert abs(wrong.coef_ - right.coef_).max() > 1e-3
+    assert abs(wrong.weights_ - right.weights_).max() > 1e-3
 
 
 def test_history_tells_what_was_done():
@@ -130,7 +131,7 @@ def test_staged_score_is_the_score_of_every_size():
 def test_a_grown_model_survives_pickling():
     model = pickle.loads(pickle.dumps(classifier().fit(X, y)))
     model.add_nodes(15).add_feature_nodes(4, 8, 10)
-    assert np.array_equal(grown(classifier()).coef_, model.coef_)
+    assert np.array_equal(grown(classifier()).weights_, model.weights_)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_two_classes_by_name():
     chosen = y < 2
     names = np.array(["zero", "one"])[y[chosen]]
     model = classifier().fit(X[chosen], names)
-    assert model.coef_.shape == (50, 1)
+    assert model.weights_.shape == (50, 1)
     assert model.decision_function(X[chosen]).shape == (chosen.sum(),)
     assert model.score(X[chosen], names) == 1
 
@@ -262,14 +263,14 @@ def test_the_ridge_is_that_of_scikit_learns_ridge_cv(rows, solver, monkeypatch):
     path, given = np.logspace(-4, 3, 8), (X[:rows], y[:rows])
     model = classifier(ridge=path, solver=solver).fit(*given)
     alone = classifier(ridge=model.ridge_, solver=solver).fit(*given)
-    assert np.array_equal(model.coef_, alone.coef_) and len(calls) == 1
+    assert np.array_equal(model.weights_, alone.weights_) and len(calls) == 1
     found = RidgeCV(alphas=path, fit_intercept=False, store_cv_results=True)
     found.fit(model.expand(X[:rows]), Y[:rows])
     assert found.alpha_ == model.ridge_ == path[model.loo_errors_.argmin()]
     errors = found.cv_results_.mean((0, 1))
     assert np.allclose(model.loo_errors_, errors, rtol=1e-5)
     assert alone.ridge_ == model.ridge_ and alone.loo_errors_ is None
-    assert np.array_equal(model.add_nodes(9).coef_, alone.add_nodes(9).coef_)
+    assert np.array_equal(model.add_nodes(9).weights_, alone.add_nodes(9).weights_)
 
 
 def test_without_a_ridge_one_that_is_safe_is_chosen():
@@ -337,7 +338,7 @@ def test_float32_warns_below_the_safe_ridge_and_only_there():
         warnings.simplefilter("error")
         model = classifier(dtype="float32", ridge=10.0).fit(X, y)
         classifier(ridge=1e-9).fit(X, y)
-    assert model.coef_.dtype == np.float32
+    assert model.weights_.dtype == np.float32
 
 
 def test_a_table_wider_than_its_feature_nodes_is_warned_of():
@@ -355,7 +356,7 @@ def test_parameters_set_after_a_fit_wait_for_the_next():
     model = classifier().fit(X, y)
     model.set_params(dtype="float32", solver="orig")
     plain = classifier().fit(X, y).add_nodes(15)
-    assert np.array_equal(model.add_nodes(15).coef_, plain.coef_)
+    assert np.array_equal(model.add_nodes(15).weights_, plain.weights_)
     assert model.predict(X).shape == y.shape
 
 
@@ -456,3 +457,9 @@ def test_a_solver_without_a_factor_has_no_such_method():
     with pytest.raises(AttributeError) as caught:
         model.factor()
     assert re.search("orig keeps no inverse Cholesky", str(caught.value.__cause__))
+
+
+@pytest.mark.parametrize("selector", [RFE, SelectFromModel])
+def test_weights_of_nodes_are_not_read_as_weights_of_columns(selector):
+    with pytest.raises((AttributeError, ValueError), match="coef_"):
+        selector(BroadLearningRegressor()).fit(X, X[:, 3]).get_support()

@@ -126,9 +126,9 @@ def test_broad_learning_scores_by_class_and_has_as_many_weights():
     values = {"ridge": 0.1, "shrink": 0.5}
     *_, (_, _, last) = rules.broad(PROBLEM.fit, Sizes(4, 1, 8), values, 0)
     held = (cell.cell_contents for cell in last.__closure__)
-    model = next(each for each in held if hasattr(each, "coef_"))
+    model = next(each for each in held if hasattr(each, "weights_"))
     weights = 8 * 65 + 10 * 9
-    assert weights - 10 * 3 <= model.coef_.size <= max(weights, 10 * 90)
+    assert weights - 10 * 3 <= model.weights_.size <= max(weights, 10 * 90)
     inputs = PROBLEM.test.inputs.double()
     predicted = torch.as_tensor(model.predict(inputs.numpy()))
     assert torch.equal(last(inputs).argmax(1), predicted)

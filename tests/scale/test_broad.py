@@ -50,7 +50,7 @@ def grown(model, X, y, new):
     changes = [lambda: model.fit(X, y), lambda: model.add_nodes(4)]
     changes += [lambda: model.add_feature_nodes(2, 3, 5), lambda: model.drop_last(7)]
     changes += [lambda: model.add_nodes(3)]
-    weights = [change().coef_ for change in changes]
+    weights = [change().weights_ for change in changes]
     table = [(row.columns, row.features, row.added) for row in model.history_]
     pivots = [row.smallest_pivot for row in model.history_ if row.added > 0]
     staged = list(model.staged_score(new, model.predict(new)))
