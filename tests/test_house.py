@@ -240,7 +240,7 @@ WEIGHTS = {
     "labkit/theorems": (8_000, 7_563),
     "labkit/scale": (5_700, 3_233),
     "labkit/*.py": (2_500, 2_257),
-    "= core": (98_000, 90_762),
+    "= core": (98_000, 90_823),
     "labkit/lab/panels": (30_000, 47_000),
     "labkit/lab/{rls,bpls,hessian_free,broad,rtrl,compare}": (29_000, 53_700),
     "labkit/lab/exercises": (13_000, 29_200),
@@ -253,8 +253,8 @@ WEIGHTS = {
     "benchmarks": (11_000, 10_922),
     "docs": (2_300, 2_230),
     "tests of core and root": (140_000, 132_936),
-    "= tests": (205_000, 280_060),
-    "= all": (450_000, 613_560),
+    "= tests": (205_000, 280_380),
+    "= all": (450_000, 613_930),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 107, "= lab": 233, "= reproduction": 72, "= benchmarks": 19}

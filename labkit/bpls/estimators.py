@@ -134,6 +134,9 @@ class BPLSRegressor(RegressorMixin, BaseBPLS):
     the paper's non-linear toy: compare a few of ``random_state``, or take
     ``interpretation="none"``, which leaves the hidden layer random.
 
+    The mean of the targets is taken off before the walk, since the output layer has no
+    intercept, and added to what the network gives.
+
     Whatever stops `fit`, an error, an interrupt or a lack of memory, leaves the
     estimator as it was.
 
@@ -156,15 +159,16 @@ class BPLSRegressor(RegressorMixin, BaseBPLS):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to X (D, M) and y (D,) or (D, J); ValueError if they cannot be used."""
         X, y = self._read(X, y, multi_output=True, y_numeric=True)
-        Y = torch.tensor(y, dtype=X.dtype, device=X.device)
-        self._single = Y.ndim == 1
-        Y = Y.reshape(len(X), -1)
+        self._single, y = y.ndim == 1, y.reshape(len(X), -1)
+        self._mean = y.mean(0)
+        Y = torch.tensor(y - self._mean, dtype=X.dtype, device=X.device)
         self._fit(X, Y, Y.shape[1])
         return self
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return outputs, (D,) or (D, J) as y was; ValueError for another width."""
         S = self._scores(X)
+        S = S + self._mean.astype(S.dtype)
         return S[:, 0] if self._single else S
 
 

@@ -166,7 +166,8 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
     """Broad learning regressor, a ridge regression that grows by columns, exactly.
 
     Parameters and attributes are those of :class:`BroadLearningClassifier` except
-    ``classes_``. Targets are used as they are, and there is no intercept.
+    ``classes_``. The mean of the targets is taken off before the solvers, which have no
+    intercept, and added to what they predict.
 
     Examples
     --------
@@ -185,11 +186,12 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
         """Fit as :meth:`BroadLearningClassifier.fit` to numbers y, (l,) or (l, c)."""
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)
         assert_all_finite(y, input_name="y")  # None has become nan
-        self._flat = y.ndim == 1
-        self._fit(X, y.reshape(len(y), -1))
+        self._flat, y = y.ndim == 1, y.reshape(len(y), -1)
+        self._mean = y.mean(0)
+        self._fit(X, y - self._mean)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Predict A W, (l,) or (l, c) as the targets were."""
+        """Predict A W and the mean target, (l,) or (l, c) as the targets were."""
         return self._shaped(self._raw(X))
 
     def staged_score(self, X: ArrayLike, y: ArrayLike) -> Iterator[float]:
@@ -206,4 +208,5 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
 
     def _shaped(self, raw: Tensor) -> np.ndarray:
         raw = raw.cpu().numpy()
+        raw = raw + self._mean.astype(raw.dtype)
         return raw[:, 0] if self._flat else raw

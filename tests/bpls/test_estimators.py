@@ -219,3 +219,13 @@ def test_data_that_cannot_be_used(Net):
         net.predict(X[:, :3])
     with pytest.raises(ValueError, match="Input X contains NaN"):
         net.predict(bad)
+
+
+@pytest.mark.parametrize("Y", [TWO[:, 0], TWO], ids=["one output", "two"])
+@pytest.mark.parametrize("activation", ["tanh", "identity", "softplus"])
+def test_a_constant_that_is_added_to_the_targets_is_added_to_predictions(activation, Y):
+    found = []
+    for constant in (0.0, 1000.0):
+        net = BPLSRegressor((10,), activation, random_state=0).fit(X, Y + constant)
+        found.append(net.predict(X) - constant)
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-8)

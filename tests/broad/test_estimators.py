@@ -463,3 +463,19 @@ def test_a_solver_without_a_factor_has_no_such_method():
 def test_weights_of_nodes_are_not_read_as_weights_of_columns(selector):
     with pytest.raises((AttributeError, ValueError), match="coef_"):
         selector(BroadLearningRegressor()).fit(X, X[:, 3]).get_support()
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_constant_that_is_added_to_the_targets_is_added_to_predictions(
+    solver, outputs
+):
+    targets, found = X[:200, 10 : 10 + outputs].squeeze() / 8, []
+    options = {"solver": solver, "ridge": 1.0, "random_state": 0}
+    for constant in (0.0, 1000.0):
+        model = BroadLearningRegressor(2, 10, 9, **options)
+        model.fit(X[:200], targets + constant).add_nodes(5).add_feature_nodes(3)
+        if solver != "orig":  # which keeps nothing for fewer columns
+            model.drop_last(2)
+        found.append(model.predict(X[200:]) - constant)
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-8)

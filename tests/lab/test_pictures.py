@@ -283,12 +283,13 @@ def test_the_fits_are_sums_of_the_columns_and_the_ridge_solution():
         for _ in range(3):
             model.add_nodes(knobs.added)
         assert np.allclose(model.expand(training.X), now.columns)  # the same nodes
-        assert np.allclose(now.columns @ model.coef_[:, 0], now.fits[name])
+        W = model.weights_[:, 0]
+        assert np.allclose(now.columns @ W + y.mean(), now.fits[name])
         if name == knobs.exact:
             A = model.expand(x)
             normal = A.T @ A + knobs.ridge * np.eye(A.shape[1])
-            fit = now.columns @ np.linalg.solve(normal, A.T @ y)
-            assert np.allclose(fit, now.fits[name], atol=1e-6)
+            fit = now.columns @ np.linalg.solve(normal, A.T @ (y - y.mean()))
+            assert np.allclose(fit + y.mean(), now.fits[name], atol=1e-6)
     figure = functions.picture(now, None)
     points, _ = drawn(figure, "ridge solver")
     assert np.allclose(points[:, 1], now.fits[knobs.exact])
