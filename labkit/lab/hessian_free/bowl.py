@@ -94,10 +94,9 @@ class Bowl(NamedTuple):
 
 def unit(weights: tuple[float, float]) -> nn.Sequential:
     """Return a network of two inputs and one tanh unit."""
-    linear = nn.Linear(2, 1, bias=False, device="meta", dtype=torch.float64)
-    made = nn.Sequential(linear.to_empty(device="cpu"), nn.Tanh())
-    with torch.no_grad():
-        linear.weight.copy_(torch.tensor([weights]))
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):  # skip_init imports sympy
+        made = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Tanh()).double()
+        made[0].weight.copy_(torch.tensor([weights]))
     return made
 
 

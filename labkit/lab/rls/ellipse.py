@@ -128,17 +128,18 @@ def surface(X: Tensor, y: Tensor) -> np.ndarray:
     return losses.view(GRID, GRID).T.numpy()  # a row for each second weight
 
 
-def unit() -> nn.Linear:
-    """Make a linear unit with two inputs and no bias; all rules start alike."""
-    made = nn.Linear(2, 1, bias=False, device="meta").to_empty(device="cpu")
-    with torch.no_grad():
-        made.weight.copy_(torch.tensor([START]))
-    return made
+class Unit(nn.Linear):
+    """A linear unit with two inputs and no bias; all rules start alike."""
+
+    def reset_parameters(self) -> None:
+        """Start where the paths do, without a random number."""
+        with torch.no_grad():
+            self.weight.copy_(torch.tensor([START]))
 
 
 def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
     """Yield one row per step, with all rules on the same minibatch."""
-    units = {name: unit() for name in RULES}
+    units = {name: Unit(2, 1, bias=False) for name in RULES}
     rls = RLS(units["RLS"], mean_weight=knobs.mean_weight, on_failure="reset")
     optimizers = {"RLS": rls, "SGD": None, "Adam": None}
     for name, kind in (("SGD", torch.optim.SGD), ("Adam", torch.optim.Adam)):
@@ -174,7 +175,7 @@ def opening(knobs: EllipseKnobs) -> Ellipse:
     """Return the data, and the first step of RLS, which is not taken."""
     X, y = data(knobs)
     rows = torch.randperm(POINTS, generator=seeded(knobs.seed))[: knobs.batch]
-    made, P, mean = unit(), torch.eye(2), X[rows].mean(0)
+    made, P, mean = Unit(2, 1, bias=False), torch.eye(2), X[rows].mean(0)
     loss_mse(made(X[rows]), y[rows]).backward()
     before, after = (made.weight.detach().clone() for _ in range(2))
     gradient, (lr, k) = made.weight.grad, (knobs.lr, knobs.mean_weight)
