@@ -1,6 +1,7 @@
 """BPLS as scikit-learn estimators; torch inside, on any device."""
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -30,6 +31,7 @@ from labkit.check import (
     optional,
 )
 
+SPREAD = 1000  # of the columns' standard deviations, above which `fit` warns
 HISTORY = [f.name for f in dataclasses.fields(WalkEnd) if f.repr]
 RANGES = {
     "hidden_sizes": Range(
@@ -64,6 +66,14 @@ class BaseBPLS(BaseEstimator):
         if self.dtype is not None:
             accepted = str(self.dtype).removeprefix("torch.")
         X, y = validate_data(self, X, y, dtype=accepted, order="C", **checks)
+        deviations = X.std(0, dtype=np.float64)[np.ptp(X, 0) > 0]
+        if len(deviations) and deviations.max() > SPREAD * deviations.min():
+            warnings.warn(
+                f"standard deviations of the columns of X go from "
+                f"{deviations.min():.3g} to {deviations.max():.3g}; scale the columns, "
+                f"for instance by scikit-learn's StandardScaler",
+                stacklevel=4,  # of who calls fit
+            )
         self._bias = self.bias
         return self._inputs(X, self.device), y
 
@@ -137,6 +147,11 @@ class BPLSRegressor(RegressorMixin, BaseBPLS):
     The mean of the targets is taken off before the walk, since the output layer has no
     intercept, and added to what the network gives.
 
+    Columns of X must be of one scale, as after scikit-learn's ``StandardScaler``: the
+    random first weights and the relative ridge are the same for all of them. `fit`
+    warns where the standard deviations of two columns that are not constant differ by a
+    factor of more than a thousand.
+
     Whatever stops `fit`, an error, an interrupt or a lack of memory, leaves the
     estimator as it was.
 
@@ -160,7 +175,7 @@ class BPLSRegressor(RegressorMixin, BaseBPLS):
         """Fit to X (D, M) and y (D,) or (D, J); ValueError if they cannot be used."""
         X, y = self._read(X, y, multi_output=True, y_numeric=True)
         self._single, y = y.ndim == 1, y.reshape(len(X), -1)
-        self._mean = y.mean(0)
+        self._mean = y.mean(0, dtype=np.float64)
         Y = torch.tensor(y - self._mean, dtype=X.dtype, device=X.device)
         self._fit(X, Y, Y.shape[1])
         return self
@@ -183,7 +198,8 @@ class BPLSClassifier(ClassifierMixin, BaseBPLS):
     Parameters
     ----------
     hidden_sizes, activation, interpretation, clamp, ridge, bias
-        As for `BPLSRegressor`. The outputs are a softmax: the largest score decides.
+        As for `BPLSRegressor`, whose notes on the scales of columns hold here too. The
+        outputs are a softmax: the largest score decides.
     random_state, dtype, device : as for `BPLSRegressor`
     max_walks : int >= 0
         Limit on the walks over misses; 0 means the first walk only.

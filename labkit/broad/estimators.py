@@ -187,8 +187,12 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)
         assert_all_finite(y, input_name="y")  # None has become nan
         self._flat, y = y.ndim == 1, y.reshape(len(y), -1)
-        self._mean = y.mean(0)
+        self._mean = self._mean_of(y)
         self._fit(X, y - self._mean)
+
+    def _mean_of(self, y: np.ndarray) -> np.ndarray:
+        """Return the mean (c,) of all samples' targets."""
+        return y.mean(0, dtype=np.float64)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Predict A W and the mean target, (l,) or (l, c) as the targets were."""

@@ -213,3 +213,11 @@ class BroadMeshRegressor(OnWorkers, broad.BroadLearningRegressor):
 
     Its parameters are those of :class:`BroadMeshClassifier`.
     """
+
+    def _mean_of(self, y: np.ndarray) -> np.ndarray:
+        mean = super()._mean_of(y)
+        if self.samples is None:
+            return mean
+        total = torch.from_numpy(mean * len(y)).to(self.device)
+        total, count = self.samples.sum([total, total.new_tensor(len(y))])
+        return (total / count).cpu().numpy()

@@ -1,6 +1,7 @@
 """The scikit-learn estimators."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -229,3 +230,15 @@ def test_a_constant_that_is_added_to_the_targets_is_added_to_predictions(activat
         net = BPLSRegressor((10,), activation, random_state=0).fit(X, Y + constant)
         found.append(net.predict(X) - constant)
     np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("Net", [BPLSRegressor, BPLSClassifier])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_columns_of_scales_a_thousand_apart_are_warned_of(Net, dtype):
+    columns = (X / X.std(0)).astype(dtype)
+    with pytest.warns(UserWarning, match="from 1 to 1.1e.03; scale the colu") as caught:
+        Net().fit(columns * np.array([1, 1100, 1, 1], dtype), y)
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Net().fit(columns * np.array([1, 900, 1, 0], dtype) + dtype(0.1), y)

@@ -11,8 +11,17 @@ import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
-from labkit.broad import BroadLearningClassifier, NotPositiveDefinite
-from labkit.scale import BroadMeshClassifier, broad, workers as workers_of
+from labkit.broad import (
+    BroadLearningClassifier,
+    BroadLearningRegressor,
+    NotPositiveDefinite,
+)
+from labkit.scale import (
+    BroadMeshClassifier,
+    BroadMeshRegressor,
+    broad,
+    workers as workers_of,
+)
 
 MESHES = [{"nodes": 2}, {"samples": 2}, {"samples": 2, "nodes": 2}]
 on_every_mesh = pytest.mark.parametrize("mesh", MESHES, ids=str)
@@ -81,6 +90,26 @@ def test_a_model_on_several_workers_is_that_of_one_process(mesh, workers):
         assert np.allclose(found[2], outputs, rtol=0, atol=1e-9)
         assert found[3] == rest
         assert torch.allclose(F, model.factor()[:, own], rtol=0, atol=1e-9)
+
+
+def predicted_here(rank, world, mesh):
+    X, y, new = images()
+    rows = rows_of((shared := shared_by(mesh)).get("samples"), len(X))
+    model = BroadMeshRegressor(2, 4, 5, **OPTIONS, **shared)
+    return model.fit(X[rows], far(X, y)[rows]).add_nodes(4).predict(new)
+
+
+def far(X, y):
+    """Two outputs of large means, one of which differs between the workers' shares."""
+    return np.stack([X[:, 0] + 1e3, X[:, 1] + 1e3 * (y == "c")], 1)
+
+
+@on_every_mesh
+def test_the_mean_of_targets_is_that_of_all_workers_samples(mesh, workers):
+    X, y, new = images()
+    model = BroadLearningRegressor(2, 4, 5, **OPTIONS).fit(X, far(X, y)).add_nodes(4)
+    for found in workers(predicted_here, mesh, world=world_of(mesh)):
+        assert np.allclose(found, model.predict(new), rtol=0, atol=1e-6)
 
 
 def lose_a_pivot(rank, world, mesh):
