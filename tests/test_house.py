@@ -236,7 +236,7 @@ WEIGHTS = {
     "labkit/hessian_free": (15_500, 15_500),
     "labkit/broad": (17_500, 15_449),
     "labkit/rtrl": (19_500, 18_988),
-    "labkit/instruments": (8_500, 8_303),
+    "labkit/instruments": (8_500, 8_499),
     "labkit/theorems": (8_000, 7_563),
     "labkit/scale": (5_700, 3_233),
     "labkit/*.py": (2_500, 2_257),

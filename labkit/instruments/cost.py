@@ -67,4 +67,4 @@ def cost(
     check_options(sizes, dict.fromkeys(sizes, COUNT))
     check_kind("count", count, Callable, "a function of n, m, K, P and r")
     flops, numbers = count(hidden, hidden + inputs + 1, blocks, parts, rank)
-    return Cost(flops=batch * flops, bytes=batch * numbers * dtype_bytes)
+    return Cost(batch * flops, batch * numbers * dtype_bytes)

@@ -51,9 +51,8 @@ class Noise:
     def variance(self) -> Tensor:
         """Return V of (2), >= 0, or ``nan`` for a single example."""
         M = self.examples
-        if M < 2:
-            return torch.full_like(self.squares, math.nan)
-        return (M / (M - 1) * (self.squares / M - self.norm2)).clamp_min(0)  # (2)
+        factor = M / (M - 1 or math.nan)
+        return (factor * (self.squares / M - self.norm2)).clamp_min(0)  # (2)
 
     @property
     def signal(self) -> Tensor:
@@ -103,7 +102,15 @@ class GradientNoise:
     Attributes
     ----------
     passes : int, training passes so far; one that checkpointing runs again counts once
-    skipped : dict, name of each layer left out, and why
+
+    Warns
+    -----
+    UserWarning
+        When a measurement is read that leaves out a layer, which `skipped` then names:
+        its examples' gradients do not add up to its parameters' gradient, since some of
+        that comes past its call (``nn.functional`` with its weight, a penalty on the
+        weight or on derivatives), or it is an embedding whose indices need not be those
+        of the examples (a table of positions).
 
     Raises
     ------
@@ -132,16 +139,19 @@ class GradientNoise:
     more positions of the same examples. With gradient accumulation a measurement is of
     one forward and backward pass, not of ``.grad``, and M is that minibatch's.
 
-    *What is left out.*  Layers that the pass did not reach, frozen parameters, and
-    terms of the loss that do not depend on the examples' outputs (a weight penalty): V,
-    S and B are of the examples' losses. A loss that contains derivatives of the model
-    (gradient penalty) is measured as if these were constants.
+    *What is left out.*  Layers that the pass did not reach, frozen parameters, and the
+    layers of the warning above. Whether gradients add up is seen from squared norms of
+    what one backward pass brings to all parameters of a layer; it is not seen where
+    that pass forms only some of them, as under RLS with ``max_grad_norm``. A row that
+    the loss ignores (``ignore_index``) counts as an example with the gradient 0, though
+    a mean does not count it: take such rows out before the model.
 
-    *What it costs.*  A measured pass needs one more product per layer, for the norm of
-    the mean gradient, and for positions what `labkit.instruments.per_layer` counts;
-    LSTM layers cost most, as ``benchmarks/instruments.py`` shows. On other passes the
-    hooks return at once. Weights are bit-identical with and without. Copies of the
-    model are not watched; deleting the instrument removes its hooks.
+    *What it costs.*  A measured pass reads the gradients once, and needs one more
+    product per layer, for the norm of the mean gradient, and for positions what
+    `labkit.instruments.per_layer` counts; LSTM layers cost most, as
+    ``benchmarks/instruments.py`` shows. On other passes the hooks return at once.
+    Weights are bit-identical with and without. Copies of the model are not watched;
+    deleting the instrument removes its hooks.
 
     Examples
     --------
@@ -172,47 +182,57 @@ class GradientNoise:
         self.every, self.reduction, self.batch_first = every, reduction, batch_first
         self.passes, self._silent = 0, False
         self._model = model
-        watched, self.skipped = choose(model, layers, skip_unsupported)
+        watched, refused = choose(model, layers, skip_unsupported)
         self._layers = {
-            module: _Layer(name, module) for name, module in watched.items()
+            module: _Layer(name, module, dict(module.named_parameters()))
+            for name, module in watched.items()
         }
-        if self.skipped:
-            reasons = [f"{name!r}: {why}" for name, why in self.skipped.items()]
-            warnings.warn(
-                f"GradientNoise leaves out layers {'; '.join(reasons)}", stacklevel=2
-            )
-        self._window = self._last = None
+        self._skipped = {}
+        self._leave_out(refused)
+        self._window, self._last = None, _Window(None)
         self._handles = [model.register_forward_pre_hook(WeakHook(self._begin))]
         self._remove = weakref.finalize(self, _remove, self._handles)
 
     @property
+    def skipped(self) -> dict[str, str]:
+        """Return the name of each layer left out so far, and why; it waits for a GPU.
+
+        A layer that a measurement has left out is not watched again.
+        """
+        self._measured_window(wait=True)
+        return self._skipped
+
+    @property
     def measured(self) -> int | None:
         """Return the number of the pass last measured, from 0, or None."""
-        window = self._measured_window()
-        return None if window is None else window.number
+        return self._measured_window().number
 
     @property
     def per_layer(self) -> dict[str, Noise]:
-        """Return the noise of each layer that the measured pass reached, by name."""
-        window = self._measured_window()
-        found = {} if window is None else window.found
+        """Return the noise of each layer that the measured pass reached, by name.
+
+        It waits for a GPU, since layers that are left out are not in it.
+        """
+        window = self._measured_window(wait=True)
         return {
-            layer.name: self._noise(window, [found[layer.name]])
+            layer.name: self._noise(window, [window.found[layer.name]])
             for layer in self._layers.values()
-            if layer.name in found
+            if layer.name in window.found
         }
 
     @property
     def total(self) -> Noise:
         """Return the noise of all those layers' parameters together.
 
-        RuntimeError before the first measurement.
+        RuntimeError before the first measurement, or where it left out all layers. On a
+        GPU it is ``nan`` if a layer does not add up, until `skipped` has been read.
         """
         window = self._measured_window()
-        if window is None:
+        if not window.found:
             raise RuntimeError(
                 f"nothing has been measured in {self.passes} training passes; a pass "
-                "is a call of the model, in training mode, and its backward pass"
+                "is a call of the model, in training mode, and its backward pass; "
+                f"layers left out: {self._skipped}"
             )
         return self._noise(window, window.found.values())
 
@@ -238,20 +258,32 @@ class GradientNoise:
     def _noise(self, window, moments) -> Noise:
         M, (squares, norm2) = window.examples, add(moments)
         if self.reduction == "mean":  # the pass had g_i / M
-            return Noise(M, squares * M**2, norm2)
-        return Noise(M, squares, norm2 / M**2)
+            squares = squares * M**2
+        else:
+            norm2 = norm2 / M**2
+        return Noise(M, squares, norm2)
 
-    def _measured_window(self):
-        return self._window if self._window and self._window.found else self._last
+    def _measured_window(self, wait=False):
+        """Return the window to read, without the layers it does not hold for."""
+        window = self._window if self._window and self._window.found else self._last
+        self._leave_out(window.leave_out(wait))
+        return window
+
+    def _leave_out(self, left):
+        """Note layers and the reasons, and say so if there are any."""
+        self._skipped.update(left)
+        if left:
+            reasons = [f"{name!r}: {why}" for name, why in left.items()]
+            warnings.warn(
+                f"GradientNoise leaves out layers {'; '.join(reasons)}", stacklevel=4
+            )
 
     def _begin(self, model, args):
         """Count a call of the model before it runs, and open or close the window."""
         if not (model.training and torch.is_grad_enabled()):
             self._silent = model.training  # checkpointing's first run may be this
             return
-        if (
-            current_backward() >= 0 and not self._silent
-        ):  # run again for a backward pass
+        if current_backward() >= 0 and not self._silent:  # run again for a backward
             return
         self._silent = False
         if self._window and self._window.found:
@@ -266,8 +298,9 @@ class GradientNoise:
             del self._handles[1:]
             for module in self._layers:
                 hook = WeakHook(self._see)
-                handle = module.register_forward_hook(hook, with_kwargs=True)
-                self._handles.append(handle)
+                self._handles.append(
+                    module.register_forward_hook(hook, with_kwargs=True)
+                )
         self.passes += 1
 
     def _see(self, module, args, kwargs, output):
@@ -276,7 +309,8 @@ class GradientNoise:
         if window is None or not (self._model.training and torch.is_grad_enabled()):
             return
         layer = self._layers[module]
-        if layer.name in window.found or not layer.owns_its_parameters():
+        left = layer.name in self._skipped or layer.name in window.found
+        if left or not layer.owns_its_parameters():
             return
         call = KINDS[type(module)](module, output, self.batch_first, *args, **kwargs)
         window.watch(layer, call, output)
@@ -286,48 +320,76 @@ class GradientNoise:
 class _Layer:
     name: str
     module: nn.Module
-
-    def __post_init__(self):
-        self.parameters = dict(self.module.named_parameters())
+    parameters: dict[str, nn.Parameter]
 
     def owns_its_parameters(self) -> bool:
         """Return False within ``functional_call`` or if a parameter was replaced."""
-        now = dict(self.module.named_parameters())
-        return all(now.get(name) is p for name, p in self.parameters.items())
+        own = map(id, self.parameters.values())
+        return list(own) == list(map(id, self.module.parameters()))
 
 
 @dataclass(eq=False)
 class _Window:
     """One measurement: calls of layers, and the moments from their backward pass."""
 
-    number: int
-    examples: int | None = None
+    number: int | None
+    eps: float = 0.0  # of the coarsest dtype of the outputs
+    # by layer: whether it is no embedding, and its inputs' dimensions, M and shape
+    seen: dict[str, tuple] = field(default_factory=dict)
     calls: dict[str, list] = field(default_factory=dict)
     found: dict[str, Moments] = field(default_factory=dict)
-    handles: dict[str, list] = field(default_factory=dict)
+    excess: dict[str, Tensor] = field(default_factory=dict)  # of norm2; or nan, 0
+    handles: dict[str, dict] = field(default_factory=dict)  # by parameter
+
+    @property
+    def examples(self) -> int:
+        """Return M; of embeddings alone, that of the indices with most dimensions."""
+        return max(self.seen.values())[2]
 
     def watch(self, layer, call, output):
         """Wait for the gradients of a call's outputs, then of the layer's weights."""
-        wanted = [p for p in layer.parameters.values() if p.requires_grad]
+        wanted = {n: p for n, p in layer.parameters.items() if p.requires_grad}
         outputs = tensors(output)
-        if not wanted or not any(z.requires_grad for z in outputs):
+        if not wanted:
             return
         call.gradients = [None] * len(outputs)
         link = weakref.ref(self)
         for k, z in enumerate(outputs):
             if z.requires_grad:
+                self.eps = max(self.eps, torch.finfo(z.dtype).eps)
                 source, form = tensor_to_hook(z)
                 source.register_hook(partial(_arrive, link, layer, call, k, form))
         if layer.name not in self.handles:
             # A weight's gradient is complete only after all deltas of its layer, so the
             # first one shows that all are there; it comes before any update.
-            done = partial(_finish, link, layer)
-            self.handles[layer.name] = [p.register_hook(done) for p in wanted]
+            self.handles[layer.name] = {
+                name: p.register_hook(partial(_finish, link, layer, name))
+                for name, p in wanted.items()
+            }
+
+    def leave_out(self, wait):
+        """Drop the layers whose moments are not those of the examples; return why."""
+        left = {}
+        for name, (plain, sides, count, _) in self.seen.items():
+            M = self.examples
+            square = (M, M) in {sizes for *_, sizes in self.seen.values()}
+            if count != M or (square and sides + plain == 2):
+                left[name] = (
+                    f"its {count} indices need not be those of {M} examples, as in a "
+                    "table of positions"
+                )
+        for name, excess in self.excess.items():
+            if (wait or excess.is_cpu) and excess.isnan():
+                left[name] = (
+                    "its examples' gradients do not add up to its gradient, which "
+                    "comes past its call, too: by its weight in a function, a penalty"
+                )
+        return {name: why for name, why in left.items() if self.found.pop(name, None)}
 
     def let_go(self):
         """Drop the calls that no backward pass has used."""
-        _remove([handle for handles in self.handles.values() for handle in handles])
-        self.handles.clear()
+        for handles in self.handles.values():
+            _remove(handles.values())
         self.calls.clear()
 
 
@@ -336,31 +398,52 @@ def _arrive(link, layer, call, k, form, gradient):
     window = link()
     if window is None or layer.name in window.found:
         return
-    if window.examples not in (None, call.examples):
-        raise ValueError(
-            f"layer {layer.name!r} saw {call.examples} examples, others of this pass "
-            f"{window.examples}; say batch_first=False if Linear layers get (T, M, n), "
-            "or choose layers=[...] that see one row or one sequence per example"
-        )
-    window.examples = call.examples
+    # a table of positions is an embedding, too, which is judged when all are known
+    plain = not isinstance(layer.module, nn.Embedding)
+    for other, _, count, _ in window.seen.values():
+        if plain and other and count != call.examples:
+            raise ValueError(
+                f"layer {layer.name!r} saw {call.examples} examples, others of this "
+                f"pass {count}; say batch_first=False if Linear layers get (T, M, n), "
+                "or choose layers=[...] that see one row or one sequence per example"
+            )
+    window.seen[layer.name] = plain, call.x.ndim, call.examples, call.x.shape[:2]
     calls = window.calls.setdefault(layer.name, [])
-    if not any(call is known for known in calls):
+    if call not in calls:
         calls.append(call)
     # cuDNN's layers hand over None for an output that the loss does not depend on
     call.gradients[k] = None if gradient is None else form(gradient.detach())
 
 
-def _finish(link, layer, gradient):
-    """Reduce all deltas of a layer to its two moments, then drop them."""
-    window = link()
-    calls = window.calls.pop(layer.name, None) if window else None
-    if not calls:
+def _finish(link, layer, parameter, gradient):
+    """Reduce all deltas of a layer to its two moments, then drop them.
+
+    They become ``nan`` with the last gradient of its parameters, where the squares of
+    these add up to another number.
+    """
+    window, name = link(), layer.name
+    if window is None:
         return
-    wanted = {name for name, p in layer.parameters.items() if p.requires_grad}
-    with torch.no_grad():
-        moments = calls[0].moments(layer.module, calls, wanted)
-    window.found[layer.name] = add(moments)
-    _remove(window.handles.pop(layer.name))
+    handles = window.handles[name]
+    if calls := window.calls.pop(name, None):
+        # of calls with other numbers of examples the sum tells
+        calls = [call for call in calls if call.examples == calls[0].examples]
+        with torch.no_grad():
+            found = add(calls[0].moments(layer.module, calls, handles.keys()))
+        window.found[name], window.excess[name] = found, found.norm2
+    found = window.found.get(name)
+    if found is None or gradient is None:  # None where RLS forms no gradient
+        return
+    handles.pop(parameter).remove()
+    excess = window.excess[name]
+    dense = gradient.detach().to_dense().flatten().to(excess)
+    excess = excess - dense @ dense
+    if not handles:
+        # as wide as TF32 needs; not where the gradient is infinite, as of a scaled loss
+        slack = window.eps**0.4 * (found.squares + found.norm2 - excess)
+        excess = torch.zeros_like(excess).masked_fill(excess.abs() > slack, math.nan)
+        window.found[name] = add([found, Moments(excess, excess)])
+    window.excess[name] = excess
 
 
 def _remove(handles):

@@ -68,10 +68,8 @@ def relative_variance(estimates: Tensor, exact: Tensor) -> Tensor:
     >>> relative_variance(estimates, torch.tensor([2.0, 0.0]))
     tensor(0.5000)
     """
-    estimates_flat, exact_flat = _flatten("estimates", estimates, exact)
-    if estimates.shape == exact.shape:
-        # One gradient is no sample; accepting it would hide a forgotten dimension.
-        raise ValueError(_mismatch(estimates, exact, "(R, ...)"))
+    # One gradient is no sample; accepting it would hide a forgotten dimension.
+    estimates_flat, exact_flat = _flatten("estimates", estimates, exact, "(R, ...)")
     error = (estimates_flat - exact_flat).square().sum(-1).mean()
     return error / exact_flat.square().sum()
 
@@ -97,31 +95,28 @@ def gradient_variance(estimates: Tensor) -> Tensor:
     tensor(2.5000)
     """
     check_tensor("estimates", estimates)
-    if estimates.ndim == 0 or estimates.shape[0] < 2:
-        shape = tuple(estimates.shape)
+    shape = tuple(estimates.shape)
+    if shape < (2,):
         raise ValueError(f"estimates must have shape (R, ...) with R >= 2, got {shape}")
     return estimates.var(dim=0, correction=1).sum()
 
 
-def _flatten(name: str, estimate: Tensor, exact: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (R, P) and (1, P); a single estimate counts as R = 1."""
+def _flatten(
+    name: str, estimate: Tensor, exact: Tensor, expected: str = "(...) or (R, ...)"
+) -> tuple[Tensor, Tensor]:
+    """Return (R, P) and (1, P); a single estimate counts as R = 1 where expected."""
     check_tensor("exact", exact)
     check_tensor(name, estimate, like=exact)
-    if estimate.shape != exact.shape and (
-        estimate.ndim != exact.ndim + 1 or estimate.shape[1:] != exact.shape
-    ):
-        raise ValueError(_mismatch(estimate, exact, "(...) or (R, ...)"))
-    if estimate.numel() == 0:
-        raise ValueError(f"nothing to compare: shape {tuple(estimate.shape)}")
+    shape, one = tuple(estimate.shape), tuple(exact.shape)
+    if expected == "(R, ...)" if shape == one else shape[1:] != one:
+        raise ValueError(
+            f"estimates of shape {shape} do not fit the exact gradient of shape {one}: "
+            f"expected {expected} against (...)"
+        )
+    if not estimate.numel():
+        raise ValueError(f"nothing to compare: shape {shape}")
     exact = exact.reshape(1, -1)
     return estimate.reshape(-1, exact.shape[1]), exact
-
-
-def _mismatch(estimate: Tensor, exact: Tensor, expected: str) -> str:
-    return (
-        f"estimates of shape {tuple(estimate.shape)} do not fit the exact gradient of "
-        f"shape {tuple(exact.shape)}: expected {expected} against (...)"
-    )
 
 
 def unit(rows: Tensor) -> Tensor:

@@ -24,13 +24,16 @@ from labkit.instruments.per_layer import (
 
 
 class LinearCall:
-    """A call with inputs (M, n), (M, ..., n), or (T, M, ..., n) if not batch first."""
+    """A call with inputs (M, n), (M, ..., n), or (T, M, ..., n) if not batch first.
 
-    gradients: list[Tensor | None]  # of the outputs, which arrive later
+    Its ``gradients``, of the outputs, arrive later.
+    """
 
     def __init__(
         self, module: nn.Module, output: Tensor, batch_first: bool, input: Tensor
     ) -> None:
+        if not input.is_floating_point():  # indices
+            input = input[..., None]
         self.x, self.batch = input.detach(), 0 if batch_first or input.ndim < 3 else 1
         self.examples = 1 if input.ndim == 1 else input.shape[self.batch]
 
@@ -56,32 +59,30 @@ class LinearCall:
         dtype, found = working_dtype(module.weight), []
         d = joined([call.deltas(module, dtype) for call in calls])
         if "weight" in wanted:
-            x = joined([call.inputs(module, dtype) for call in calls])
-            found.append(weight_moments(x, d))
+            found.append(calls[0].weight_moments(module, calls, d))
         if "bias" in wanted:
             found.append(bias_moments(d))
         return found
+
+    def weight_moments(
+        self, module: nn.Module, calls: Sequence["LinearCall"], d: Tensor
+    ) -> Moments:
+        """Compute the moments of the weight from the deltas of all calls."""
+        x = joined([call.inputs(module, d.dtype) for call in calls])
+        return weight_moments(x, d)
 
 
 class EmbeddingCall(LinearCall):
     """A call with indices (M,), (M, T, ...), or (T, M, ...) if not batch first."""
 
-    def __init__(
-        self, module: nn.Module, output: Tensor, batch_first: bool, input: Tensor
-    ) -> None:
-        super().__init__(module, output, batch_first, input[..., None])
-
-    @staticmethod
-    def moments(
-        module: nn.Embedding, calls: Sequence[LinearCall], wanted: Collection[str]
-    ) -> list[Moments]:
+    def weight_moments(
+        self, module: nn.Embedding, calls: Sequence[LinearCall], d: Tensor
+    ) -> Moments:
         """Compute the moments of the weight, which has a row for each token."""
-        dtype = working_dtype(module.weight)
         tokens = joined([call.rows(call.x)[..., 0] for call in calls])
-        d = joined([call.deltas(module, dtype) for call in calls])
         if module.padding_idx is not None:
             d = d.masked_fill((tokens == module.padding_idx)[:, :, None], 0)
-        return [embedding_moments(tokens, d, len(module.weight))]
+        return embedding_moments(tokens, d, len(module.weight))
 
 
 class ConvCall(LinearCall):
@@ -104,17 +105,13 @@ class ConvCall(LinearCall):
         """Return the deltas at all places, (M, T, N)."""
         return as_maps(module, self.gradients[0].to(dtype)).flatten(2).mT
 
-    @staticmethod
-    def moments(
-        module: nn.Module, calls: Sequence["ConvCall"], wanted: Collection[str]
-    ) -> list[Moments]:
-        """Compute the moments of the weight and the bias."""
-        if len(calls) > 1 or "weight" not in wanted:
-            return LinearCall.moments(module, calls, wanted)
-        dtype = working_dtype(module.weight)
-        d = as_maps(module, calls[0].gradients[0].to(dtype))
-        weight = conv_moments(module, calls[0].x.to(dtype), d)
-        return [weight, *LinearCall.moments(module, calls, {"bias"} & set(wanted))]
+    def weight_moments(
+        self, module: nn.Module, calls: Sequence["ConvCall"], d: Tensor
+    ) -> Moments:
+        """Compute the moments of the weight, of one call in the cheaper of two ways."""
+        if len(calls) > 1:
+            return super().weight_moments(module, calls, d)
+        return conv_moments(module, self.x.to(d.dtype), d, self.places)
 
 
 def as_maps(module: nn.Module, tensor: Tensor) -> Tensor:
@@ -123,9 +120,10 @@ def as_maps(module: nn.Module, tensor: Tensor) -> Tensor:
 
 
 class RecurrentCall:
-    """A call with inputs, states h_0 .. h_T and, for an LSTM, c_0, all time first."""
+    """A call with inputs, states h_0 .. h_T and, for an LSTM, c_0, all time first.
 
-    gradients: list[Tensor | None]  # of y, h_T and, for an LSTM, c_T
+    Its ``gradients``, of y, h_T and, for an LSTM, c_T, arrive later, or are None.
+    """
 
     def __init__(
         self,
@@ -216,7 +214,7 @@ def tensor_to_hook(z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """
     base = z._base
     whole = base is not None and base.requires_grad and base.numel() == z.numel()
-    if not whole or not base.is_contiguous():
+    if not (whole and base.is_contiguous()):
         return z, lambda gradient: gradient
     size, stride = z.size(), z.stride()
     return base, lambda gradient: gradient.contiguous().as_strided(size, stride)

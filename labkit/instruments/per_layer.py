@@ -7,7 +7,6 @@ $G_i = \sum_t d_{it} x_{it}^\top$. No function here changes its inputs (except
 :func:`lstm_deltas`) or waits for a GPU. The equations are numbered here.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -94,22 +93,23 @@ def formed_moments(G: Tensor) -> Moments:
 
 
 @torch.no_grad()
-def conv_moments(module: _ConvNd, x: Tensor, d: Tensor) -> Moments:
+def conv_moments(
+    module: _ConvNd, x: Tensor, d: Tensor, places: Sequence[int]
+) -> Moments:
     """Compute the moments of the gradient of a CONV weight from one call.
 
-    Inputs are (M, C, ...) and deltas (M, N, ...). The moments are those of
-    :func:`weight_moments` with the receptive fields as inputs. Where forming the G_i is
-    cheaper, one convolution with a group per example does it without unfolding the
-    maps; it follows cuDNN's TF32 setting, as the layer does.
+    Inputs are (M, C, ...) and deltas (M, T, N), of T places as in a map. The moments
+    are those of :func:`weight_moments` with the receptive fields as inputs. Where
+    forming the G_i is cheaper, one convolution with a group per example does it without
+    unfolding the maps; it follows cuDNN's TF32 setting, as the layer does.
     """
-    (M, C), (_, N, *places) = x.shape[:2], d.shape
-    T, n = math.prod(places), C * math.prod(module.kernel_size)
+    (M, T, N), n = d.shape, module.weight[0].numel()
     if T == 1 or n * N > T * (n + N):
-        return weight_moments(fields(module, x, places), d.flatten(2).mT)
+        return weight_moments(fields(module, x, places), d)
     G = getattr(nn.grad, f"conv{len(places)}d_weight")(
         padded(module, x, places).flatten(0, 1)[None],
-        (M * N, C, *module.kernel_size),
-        d.reshape(1, M * N, *places),
+        (M * N, *module.weight.shape[1:]),
+        d.mT.reshape(1, M * N, *places),
         stride=module.stride,
         dilation=module.dilation,
         groups=M,

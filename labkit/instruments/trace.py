@@ -184,11 +184,9 @@ class Trace:
         line number, if the header or a line before the last is malformed.
         """
         path = _path(path)
-        lines = _finished_lines(path.read_bytes())
         trace = cls()
         trace.path = path
-        trace.header = _parse_header(path, lines)
-        trace._rows = _parse_rows(path, lines)
+        trace.header, trace._rows, _ = _read(path)
         trace._refusal = f"the trace was loaded from {path} and is read-only"
         return trace
 
@@ -197,15 +195,13 @@ class Trace:
 
     def _resume(self, last_step: float) -> None:
         """Read the rows of a file up to a step, and continue writing after them."""
-        lines = _finished_lines(self.path.read_bytes())
-        header = _parse_header(self.path, lines)
+        header, rows, lines = _read(self.path)
         for name in ("parameters", "seed"):
             if self.header[name] not in (None, {}, header[name]):
                 raise ValueError(
                     f"{self.path} is of a run with {name} {header[name]!r}; this one "
                     f"has {self.header[name]!r}: choose another path"
                 )
-        rows = _parse_rows(self.path, lines)
         self.header = header
         self._rows = [row for row in rows if row["step"] <= last_step]
         kept = b"".join(line + b"\n" for line in lines[: 1 + len(self._rows)])
@@ -236,13 +232,16 @@ def _path(path) -> Path:
 
 def _header(parameters, device, seed) -> dict:
     check_kind("seed", seed, (numbers.Integral, type(None)), "an integer or None")
-    versions = {"torch": str(torch.__version__), "labkit": __version__}
     return {
         "format": FORMAT,
         "version": FORMAT_VERSION,
         "parameters": _plain(parameters),
-        "versions": {"python": platform.python_version(), **versions},
-        "device": None if device is None else str(device),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "labkit": __version__,
+        },
+        "device": device and str(device),
         "seed": None if seed is None else int(seed),
     }
 
@@ -315,7 +314,9 @@ def _finished_lines(data: bytes) -> list[bytes]:
     return lines
 
 
-def _parse_header(path: Path, lines: list[bytes]) -> dict:
+def _read(path: Path) -> tuple[dict, list[Row], list[bytes]]:
+    """Return the header, the rows and the finished lines of a file."""
+    lines, rows = _finished_lines(path.read_bytes()), []
     if not lines:
         raise ValueError(f"{path}: line 1: no header; the run was cut off, or no trace")
     header = _parse(path, 1, lines[0])
@@ -326,27 +327,18 @@ def _parse_header(path: Path, lines: list[bytes]) -> dict:
             f"{path}: line 1: format version {header.get('version')!r}, "
             f"this labkit reads {FORMAT_VERSION}"
         )
-    return header
-
-
-def _parse_rows(path: Path, lines: list[bytes]) -> list[Row]:
-    rows = []
     for number, line in enumerate(lines[1:], start=2):
-        rows.append(_parse_row(path, number, line, rows))
-    return rows
-
-
-def _parse_row(path: Path, number: int, line: bytes, before: list[Row]) -> Row:
-    record = _parse(path, number, line)
-    try:
-        row = _row(record.pop("step", None), record)
-    except TypeError as error:
-        raise ValueError(f"{path}: line {number}: {error}") from error
-    if before and row["step"] < before[-1]["step"]:
-        raise ValueError(
-            f"{path}: line {number}: step {row['step']} after {before[-1]['step']}"
-        )
-    return row
+        record = _parse(path, number, line)
+        try:
+            row = _row(record.pop("step", None), record)
+        except TypeError as error:
+            raise ValueError(f"{path}: line {number}: {error}") from error
+        if rows and row["step"] < rows[-1]["step"]:
+            raise ValueError(
+                f"{path}: line {number}: step {row['step']} after {rows[-1]['step']}"
+            )
+        rows.append(row)
+    return header, rows, lines
 
 
 def _parse(path: Path, number: int, line: bytes) -> dict:

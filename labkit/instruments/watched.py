@@ -71,7 +71,10 @@ def choose(
         raise ValueError(f"layers must be a list of layers, got {layers!r}")
     else:
         check_kind("layers", layers, Iterable, "a list of layers")
-        chosen = dict(find_layer(model, layer, is_known) for layer in layers)
+        chosen = dict(
+            find_layer(model, layer, lambda module: type(module) in KINDS)
+            for layer in layers
+        )
     if not chosen:
         raise ValueError(f"{type(model).__name__} has no layer to watch")
     shared = _shared(model)
@@ -86,13 +89,7 @@ def choose(
             for name, reason in refused.items()
         )
         raise ValueError(f"{reasons}; choose layers=[...], or skip_unsupported=True")
-    watched = {name: module for name, module in chosen.items() if name not in refused}
-    return watched, refused
-
-
-def is_known(module: nn.Module) -> bool:
-    """Return whether there is a class that records calls of a module."""
-    return type(module) in KINDS
+    return {n: module for n, module in chosen.items() if n not in refused}, refused
 
 
 def _shared(model: nn.Module) -> dict[str, str]:

@@ -623,6 +623,75 @@ def test_layers_that_share_a_weight_are_left_out_and_others_watched():
     assert torch.equal(skipping.variance, naming.variance)
 
 
+class Past(nn.Module):
+    """A network of words, and perhaps positions, that a function calls."""
+
+    def __init__(self, read, index=None):
+        super().__init__()
+        self.wte, self.out, self.read = nn.Embedding(6, 3), nn.Linear(3, 3), read
+        self.index, self.pos = index, None if index is None else nn.Embedding(4, 3)
+
+    def forward(self, tokens):
+        return self.read(self, tokens)
+
+
+def tied(net, tokens):
+    return net.out(net.wte(tokens)) @ net.wte.weight.T
+
+
+def decoded(net, tokens):
+    return F.linear(net.out(net.wte(tokens)), net.out.weight.T)
+
+
+def sliced(net, tokens):
+    return net.out(net.wte(tokens) + net.wte.weight[:1])
+
+
+def penalised(net, tokens):
+    return net.out(net.wte(tokens)) + net.out.bias.square().sum()
+
+
+def twofold(net, tokens):
+    return net.out(net.wte(tokens) + net.wte(torch.arange(4)[None]))
+
+
+def placed(net, tokens):
+    return net.out(net.wte(tokens) + net.pos(net.index))
+
+
+T4 = torch.arange(4)
+# the network and its rows, the layer that is left out, and a part of the reason
+PAST = {
+    "a tied head": (tied, None, 4, "wte", "do not add up to its gradient"),
+    "a decoder": (decoded, None, 4, "out", "do not add up to its gradient"),
+    "a sliced table": (sliced, None, 4, "wte", "do not add up to its gradient"),
+    "a penalty": (penalised, None, 4, "out", "do not add up to its gradient"),
+    "one table for both": (twofold, None, 3, "wte", "do not add up|table of pos"),
+    "positions (1, T)": (placed, T4[None], 3, "pos", "1 indices need not be .* of 3"),
+    "positions (T,)": (placed, T4, 3, "pos", "4 indices need not be those of 3"),
+    "as many rows": (placed, T4, 4, "pos", "as in a table of positions"),
+}
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("case", PAST)
+def test_a_layer_is_left_out_whose_gradient_is_not_all_of_examples(case, skip):
+    read, index, rows, left, why = PAST[case]
+    model = randomise(Past(read, index))
+    tokens = torch.tensor([[0, 1, 2, 2], [3, 3, 5, 0], [1, 4, 4, 4], [5, 0, 1, 2]])
+    tokens = tokens[:rows]
+    single = explicit(model, tokens, torch.zeros(rows, 1, 1))
+    kept = {n: g for n, g in single.items() if not n.startswith(left)}
+    noise = GradientNoise(model, every=1, reduction="sum", skip_unsupported=skip)
+    model(tokens).square().sum().backward()
+    with pytest.warns(UserWarning, match=f"leaves out layers '{left}': .*({why})"):
+        assert noise.variance > 0
+    for _ in range(2):  # the layer is not watched again, and nothing more is said
+        assert [*noise.skipped] == [left] and left not in noise.per_layer
+        assert_equal(noise.total, kept.values())
+        model(tokens).square().sum().backward()
+
+
 def test_layers_that_disagree_on_the_examples_say_so():
     model = nn.Sequential(nn.Linear(3, 4), nn.Flatten(0, 1), nn.Linear(4, 2))
     noise = GradientNoise(model)
