@@ -85,19 +85,27 @@ def test_few_figures_are_on_their_way_to_a_page_that_draws_none(heard, most):
     assert "359" in plot.figure
 
 
+@pytest.mark.parametrize("shown", [(4,), ()])  # while nothing is sent
+@pytest.mark.parametrize("says", ["drawn", "has"])  # late, once connected again
+@pytest.mark.parametrize("version", [1, 0])  # 0: the last figure is lost, too
 @in_loop
-async def test_where_no_page_draws_nothing_more_is_sent_until_one_does(monkeypatch):
+async def test_where_no_page_draws_nothing_more_is_sent_until_one_speaks(
+    monkeypatch, shown, says, version
+):
     monkeypatch.setattr("labkit.lab.panels.figures.plot.GIVE_UP", 0.01)
-    plot = Plot(drawn(1), clock=lambda: 0.0)
-    for power in (2, 3):
-        plot.show(drawn(power))
+    plot, page = Plot(drawn(1), clock=lambda: 0.0), {}
+    plot.show(drawn(2))
     while not plot.lost:
         await asyncio.sleep(0.01)
     plot._clock = lambda: 1e9
-    plot.show(drawn(4))
+    for power in shown:
+        plot.show(drawn(power))
     assert plot.version == 1 and plot.figure == as_json(drawn(2))
-    plot._heard(plot, {"drawn": 1}, [])
-    assert not plot.lost and plot.figure == as_json(drawn(4))
+    plot.send_state = lambda key: page.update(plot.get_state(key))
+    plot._heard(plot, {says: version}, [])
+    newest = as_json(drawn(*shown or [2]))
+    assert not plot.lost and plot.due < math.inf
+    assert page["figure"] == newest and page["version"] == plot.version
 
 
 def test_the_next_figure_of_what_moves_is_sent_while_a_page_draws():

@@ -183,8 +183,14 @@ async function render({ model, el }) {
   sized.observe(el);
   model.on("change:version change:lost", draw);
   draw();
-  model.send({ has: model.get("version") });
+  const tell = () => model.send({ has: model.get("version") });
+  tell();
+  // What either side said while the connection was lost may have been lost with it.
+  const connection = model.widget_manager.kernel?.connectionStatusChanged;
+  const back = (_, status) => status === "connected" && tell();
+  connection?.connect(back);
   return () => {
+    connection?.disconnect(back);
     sized.disconnect();
     model.off("change:version change:lost", draw);
     globalThis.Plotly?.purge(plot);

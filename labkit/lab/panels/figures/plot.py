@@ -40,7 +40,8 @@ class Plot(Heard):
     A page that has drawn says so. From one that has not, the next figure is held back,
     and the newest goes out as soon as it has: at most one is on its way, or a few
     to a page that was never heard, as one that still loads. Where none draws for twenty
-    seconds nothing is sent any more, until one draws again.
+    seconds nothing is sent any more, until a page speaks again, as one does whose
+    connection is back: it is sent the newest figure, since it may have missed some.
 
     Parameters
     ----------
@@ -156,7 +157,11 @@ class Plot(Heard):
             self.send(ASKED, [plotly_js()])
             return
         with self.lock:
-            if "has" in content:  # a script that has just come may have missed some
+            if self.lost:  # the page speaks again, and may have missed some
+                self._alive()
+                self.flush()
+                self.send_state(("figure", "version", "lost"))
+            elif "has" in content:  # so may a script that has just come
                 if content["has"] != self.version:
                     self.send_state(("figure", "version", "lost"))
             elif content.get("taken") == self.version:
