@@ -338,12 +338,16 @@ def _find(name: str, notebook_dir: str | Path | None) -> Path:
 
 def _check_needed(notebook: Path, declared: tuple[Parameter, ...]) -> None:
     types = {parameter.name: parameter.type for parameter in declared}
-    for name, kind in NEEDED.items():
-        if types.get(name) is not kind:
-            raise ParameterError(
-                f"{notebook.name}: the parameters cell must declare "
-                f"'{name}: {kind.__name__}', which every run sets"
-            )
+    missing = [
+        f"'{name}: {kind.__name__}'"
+        for name, kind in NEEDED.items()
+        if types.get(name) is not kind
+    ]
+    if missing:
+        raise ParameterError(
+            f"{notebook.name}: the parameters cell must declare "
+            f"{' and '.join(missing)}, which every run sets"
+        )
 
 
 def _reserve(out: Path, name: str, started: datetime) -> tuple[Path, Path]:

@@ -18,7 +18,7 @@ import io
 import math
 import numbers
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -130,7 +130,9 @@ def parse_cell(source: str) -> tuple[Parameter, ...]:
     except SyntaxError as error:
         raise ParameterError(f"line {error.lineno}: {error.msg}") from error
     comments = _comments(source)
-    parameters = [_declared(node, comments.get(node.end_lineno, "")) for node in body]
+    parameters = _every(
+        lambda node: _declared(node, comments.get(node.end_lineno, "")), body
+    )
     names = [parameter.name for parameter in parameters]
     for name in names:
         if names.count(name) > 1:
@@ -157,7 +159,9 @@ def resolve(
 
     Raises
     ------
-    ParameterError : if the profile or a name is unknown, or a value is not allowed
+    ParameterError
+        If the profile or a name is unknown, or a value is not allowed; it names all
+        of them, a line each.
 
     Examples
     --------
@@ -171,16 +175,17 @@ def resolve(
     if profile not in PROFILES:
         allowed = ", ".join(PROFILES)
         raise ParameterError(f"unknown profile '{profile}'; profiles are {allowed}")
-    known = {parameter.name for parameter in parameters}
-    for name in given:
+    known = {parameter.name: parameter for parameter in parameters}
+
+    def value(name: str) -> Value:
         if name not in known:
             raise ParameterError(_unknown(name, parameters))
-    return {
-        parameter.name: check_value(parameter, given[parameter.name])
-        if parameter.name in given
-        else profile_value(parameter, profile)
-        for parameter in parameters
-    }
+        if name in given:
+            return check_value(known[name], given[name])
+        return profile_value(known[name], profile)
+
+    names = dict.fromkeys([*known, *given])
+    return dict(zip(names, _every(value, names), strict=True))
 
 
 def profile_value(parameter: Parameter, profile: str) -> Value:
@@ -252,6 +257,19 @@ def _inside(parameter: Parameter, value: Value) -> bool:
     low = -math.inf if parameter.low is None else parameter.low
     high = math.inf if parameter.high is None else parameter.high
     return parameter.type in (str, bool) or low <= value <= high
+
+
+def _every(call: Callable, items: Iterable) -> list:
+    """Return what a function makes of each item, or raise all its errors as one."""
+    made, refused = [], []
+    for item in items:
+        try:
+            made.append(call(item))
+        except ParameterError as error:
+            refused.append(str(error))
+    if refused:
+        raise ParameterError("\n".join(refused))
+    return made
 
 
 def _unknown(name: str, parameters: tuple[Parameter, ...]) -> str:

@@ -111,7 +111,7 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path):
     [
         ([], "06_bare.ipynb has no cell tagged 'parameters' and needs exactly one"),
         ([CELL] * 2, "06_bare.ipynb has 2 cells tagged 'parameters' and needs exactly"),
-        (["rank: int = 8"], "'device: str'"),
+        (["n: int = 8"], "'device: str' and 'interactive: bool' and 'run_dir: str'"),
     ],
 )
 def test_the_parameters_cell_must_be_there(tmp_path, write_notebook, cells, message):

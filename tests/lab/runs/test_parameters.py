@@ -48,6 +48,7 @@ def test_what_is_a_comment_and_what_is_none():
         ("rank: int = 8  # 1..64", "must begin with the help"),
         ("rank: int = 8  # terms; 1..9; 1..8", "second time"),
         ("rank: int = ", "line 1"),
+        ("rank: int\nn: int = 0  # n; 1..", "literal(.|\n)*n takes int, 1.."),
     ],
 )
 def test_an_ill_written_cell_is_refused(cell, message):
@@ -115,8 +116,9 @@ def test_values_that_do_not_fit_are_refused(parameters, name, given):
 
 def test_unknown_names_and_profiles_are_told_what_there_is(parameters):
     with pytest.raises(ParameterError, match="did you mean 'rank'") as refusal:
-        resolve(parameters, {"rnak": 8})
+        resolve(parameters, {"rnak": 8, "rate": -1})
     assert all(p.name in str(refusal.value) for p in parameters)
+    assert "rate=-1 is not allowed" in str(refusal.value)
     with pytest.raises(ParameterError, match="profiles are quick, paper"):
         resolve(parameters, profile="fast")
 
