@@ -153,7 +153,8 @@ EXERCISES = (
         title="Write the weights of a layer, as the ridge solution.",
         function=ridge_cholesky,
         tags=("6",),
-        equation=r"W = (A^\top A + \lambda I)^{-1} A^\top B",
+        equation=r"W = (A^\top A + \lambda I)^{-1} A^\top B, \qquad "
+        r"\lambda = \texttt{ridge} \; \mathrm{tr}(A^\top A) / K",
         shapes={"W": "(K, J)"},
         given=("W = ...  # (6)",),
         plain=("regular.solve(A.T @ B)",),

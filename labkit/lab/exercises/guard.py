@@ -116,7 +116,7 @@ def in_words(error: BaseException, function: Callable) -> str:
     The line is shown between its neighbours with an arrow before it, and below it the
     shapes of the variables that stand in it.
     """
-    kind, frame, line = type(error).__name__, *_hers(error.__traceback__, function)
+    kind, frame, line = type(error).__name__, *line_of(error.__traceback__, function)
     said = str(error).strip().partition("\n")[0] or "no more is said about it"
     if isinstance(error, Stopped):
         head = (
@@ -134,7 +134,7 @@ def in_words(error: BaseException, function: Callable) -> str:
     return "\n\n".join(filter(None, [head, _marked(frame, line), _values(frame, line)]))
 
 
-def _hers(traceback: TracebackType | None, function: Callable) -> tuple:
+def line_of(traceback: TracebackType | None, function: Callable) -> tuple:
     """Return the innermost frame and line that are hers; None and 0 without one."""
     codes, found = codes_of(function), (None, 0)
     while traceback is not None:
@@ -185,7 +185,7 @@ def described(value: Any) -> str:
     if value is Ellipsis:
         return "still open"
     if isinstance(value, int | float | bool):
-        return f"the number {value:g}"
+        return f"the number {value:g}, a Python {type(value).__name__}"
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
     return f"of the type {type(value).__name__}"

@@ -22,7 +22,14 @@ from labkit.lab.exercises.blank import (
     text_of,
     with_blank,
 )
-from labkit.lab.exercises.guard import Stopped, described, in_words, limited, source_of
+from labkit.lab.exercises.guard import (
+    Stopped,
+    described,
+    in_words,
+    limited,
+    line_of,
+    source_of,
+)
 from labkit.lab.exercises.in_place import in_place, plain
 from labkit.lab.exercises.mutants import Mutant, mutants
 from labkit.theorems import Finding
@@ -170,9 +177,11 @@ class Tried:
 
     @property
     def numbers(self) -> list[Tensor]:
-        """All tensors, those of the blank first."""
-        values = (v for v in self.values.values() if isinstance(v, Tensor))
-        return [*values, *self.tensors]
+        """All tensors and numbers, those of the blank first."""
+        values = (
+            v for v in self.values.values() if isinstance(v, Tensor | int | float)
+        )
+        return [*map(torch.as_tensor, values), *self.tensors]
 
 
 def still_open(hers: Callable) -> bool:
@@ -202,13 +211,12 @@ def judge(exercise: Exercise, hers: Callable) -> Judgement:
         return told("open", f"This exercise is open. {exercise.title}")
     wanted = _wanted(exercise)
     run = run_example(exercise, hers)
-    if run.error is not None:
+    # What the library cannot go on with is told by what it is, and not by the error.
+    wrong = _misshapen(exercise, run, wanted)
+    if wrong or run.error is not None:
         slip = _slip(exercise, run)
-        said = _joined(in_words(run.error, hers), slip)
-        return told("error", said, slip.kind if slip else "")
-    if wrong := _misshapen(exercise, run, wanted):
-        slip = _slip(exercise, run)
-        return told("shape", _joined(wrong, slip), slip.kind if slip else "")
+        said = _joined(wrong or in_words(run.error, hers), slip)
+        return told("shape" if wrong else "error", said, slip.kind if slip else "")
     pairs = _pairs(exercise, run)
     try:
         findings = _findings(exercise, hers)
@@ -232,7 +240,8 @@ def run_example(exercise: Exercise, hers: Callable, **limits: Any) -> Tried:
             kept = {"return": result, **frame.f_locals}
             for name in exercise.shapes:
                 here = name if name in kept else exercise.stands_for.get(name)
-                run.values[name] = _copied(kept.get(here))
+                if here in kept:
+                    run.values[name] = _copied(kept[here])
         run.called = True
 
     try:
@@ -243,6 +252,8 @@ def run_example(exercise: Exercise, hers: Callable, **limits: Any) -> Tried:
             run.tensors = [each.detach().clone() for each in exercise.example()]
     except (Exception, Stopped) as error:
         run.error = error
+        if line_of(error.__traceback__, hers)[0]:  # and so nothing came back
+            run.values, run.called = {}, False
     return run
 
 
@@ -274,7 +285,7 @@ def _pairs(exercise: Exercise, run: Tried) -> dict[str, tuple[Tensor, Tensor]]:
     """
     found = {}
     for name, wanted in _filled_in(exercise).values.items():
-        hers = run.values[name]
+        hers = run.values.get(name)
         if isinstance(wanted, Tensor) and isinstance(hers, Tensor):
             if hers.shape == wanted.shape:
                 found[name] = hers, wanted
@@ -295,16 +306,16 @@ def _misshapen(exercise: Exercise, run: Tried, wanted: Tried) -> str:
     """Say in words which variable has a wrong type or shape; empty if none has."""
     name_of_step = plain(exercise.function).__name__
     if not run.called:
-        return f"The library never called your `{name_of_step}`. Has it another name?"
-    for name, symbols in exercise.shapes.items():
-        value, right = run.values[name], wanted.values[name]
-        subject = "What your function returns" if name == "return" else f"`{name}`"
-        if value is None and right is not None:
-            missing = "is None; is the `return` missing?"
+        never = f"The library never called your `{name_of_step}`. Has it another name?"
+        return "" if run.error else never
+    for name, right in wanted.values.items():
+        if name not in run.values:
             lost = (
                 "is not there any more; please keep the name that stands in the blank."
             )
-            return f"{subject} {missing if name == 'return' else lost}"
+            return f"`{name}` {lost}"
+        value, symbols = run.values[name], exercise.shapes[name]
+        subject = "What your function returns" if name == "return" else f"`{name}`"
         if isinstance(right, Tensor):
             if not isinstance(value, Tensor) or value.shape != right.shape:
                 return (
@@ -317,7 +328,7 @@ def _misshapen(exercise: Exercise, run: Tried, wanted: Tried) -> str:
             not isinstance(value, tuple) or len(value) != len(right)
         ):
             return f"{subject} is {described(value)}, and has to be {described(right)}."
-    for value, right in zip(run.tensors, wanted.tensors, strict=True):
+    for value, right in zip(run.tensors, wanted.tensors, strict=not run.error):
         if value.shape != right.shape:
             return (
                 f"The step leaves {described(value)} where the library has "
@@ -359,12 +370,9 @@ def _largest(finding: Finding) -> str:
 
 
 def _slip(exercise: Exercise, run: Tried) -> Mutant | None:
-    """Return the likely slip that gives the same numbers, or the same error."""
+    """Return the likely slip that gives the same numbers."""
     for mutant, other in _mutant_runs(exercise):
-        if run.error is not None or other.error is not None:
-            if _same_error(run.error, other.error):
-                return mutant
-        elif _alike(run.numbers, other.numbers):
+        if run.numbers and _alike(run.numbers, other.numbers):
             return mutant
     return None
 
@@ -379,10 +387,6 @@ def _mutant_runs(exercise: Exercise) -> list[tuple[Mutant, Tried]]:
     wanted = _wanted(exercise)
     # A mutant with the right numbers is another way to write the line, and no slip.
     return [(m, run) for m, run in found if not _alike(run.tensors, wanted.tensors)]
-
-
-def _same_error(one: BaseException | None, other: BaseException | None) -> bool:
-    return type(one) is type(other) and str(one) == str(other)
 
 
 def _alike(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:

@@ -44,10 +44,10 @@ SIGNS = (
 EXERCISES = (
     Exercise(
         name="rtrl-exact",
-        title="Write how the cell's Jacobian carries the influence on.",
+        title="Write what one step of the cell makes of the influence so far.",
         function=rtrl_step,
         tags=("1",),
-        equation=r"G_t = H_t\, G_{t-1} + F_t, \text{ of it } H_t\, G_{t-1}",
+        equation=r"G_t = \texttt{HG} + F_t, \qquad \texttt{HG} = H_t\, G_{t-1}",
         shapes={"HG": "(b, S, m K n)"},
         given=("HG = ...  # (1)\nG = HG if out is None else out.copy_(HG)",),
         plain=("H @ G",),
@@ -201,10 +201,10 @@ EXERCISES = (
     ),
     Exercise(
         name="rtrl-snap1-carry",
-        title="Write how SnAp-1 carries its part of the influence on.",
+        title="Write what one step of the cell makes of SnAp-1's influence so far.",
         function=snap1_step,
         tags=("1",),
-        equation=r"J_t = H_{jj}\, J_{t-1} + F_t, \text{ of it } H_{jj}\, J_{t-1}",
+        equation=r"J_t = \texttt{J} + F_t, \qquad \texttt{J} = H_{jj}\, J_{t-1}",
         shapes={"J": "(b, P, m, K, n)"},
         hints=(
             "A unit j has P numbers in the state. `H.reshape(b, P, n, P, n)` has the "

@@ -291,8 +291,18 @@ def test_an_error_shows_her_line_and_the_shapes_in_it():
 
 
 def test_an_error_in_the_library_after_her_line_is_told_as_such():
-    told = judge(GAIN, gain_of(h="None"))
+    told = judge(GAIN, written(GAIN.solved_text.replace("return u, h", "return u")))
     assert told.kind == "error" and "cannot go on" in told.text
+
+
+def test_a_number_in_the_place_of_a_tensor_is_said_to_be_one():
+    """The library's error was told, and a slip that leads to the same error."""
+    right = "forgetting + mean_weight * steps * float(x_mean @ u)"
+    told = judge(GAIN, gain_of(h=right))
+    assert (told.kind, told.slip) == ("shape", "")
+    assert "`h` is the number 3.08209, a Python float, and has" in told.text
+    assert "`h` is None" in judge(GAIN, gain_of(h="None")).text
+    assert judge(GAIN, gain_of(h="forgetting")).slip == "missing term"
 
 
 def test_an_endless_loop_in_an_answer_is_told():

@@ -141,7 +141,11 @@ REWRITTEN = [
     ("rls-l1", "(P @ signs.T).T * -l1"),
     ("bpls-ridge", "regular.solve(cross(A, B))"),
     ("bpls-ridge", "torch.cholesky_solve(A.mT @ B, regular.L)"),
-    ("bpls-ridge", "torch.linalg.solve(regular.L @ regular.L.mT, (B.mT @ A).mT)"),
+    (  # as printed
+        "bpls-ridge",
+        "torch.linalg.inv(A.mT @ A + ridge * (A.mT @ A).trace() / A.shape[1] * "
+        "torch.eye(A.shape[1])) @ A.mT @ B",
+    ),
     ("bpls-eigen", "W = V @ torch.diag_embed(filtered) @ V.mT @ C"),
     ("bpls-eigen", "W = (V * filtered[..., None, :]) @ (V.mT @ C)"),
     ("bpls-eigen", "W = torch.einsum('ik,k,jk,jn->in', V, filtered, V, C)"),
