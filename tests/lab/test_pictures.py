@@ -18,7 +18,7 @@ from labkit.lab.datasets import load
 from labkit.lab.hessian_free import bowl
 from labkit.lab.panels import LiveLab
 from labkit.lab.panels.figures.captions import as_json
-from labkit.lab.panels.figures.planes import ellipse as edge_of
+from labkit.lab.panels.figures.planes import GHOST, ellipse as edge_of
 from labkit.lab.problem import noisy_labels
 from labkit.lab.rls import ellipse
 from labkit.lab.rtrl import (
@@ -253,6 +253,7 @@ def test_contours_are_the_loss():
     X, Y = bowl.data(SimpleNamespace(noise=0.3, seed=0))
     _, now = run(bowl.bowl_rows, bowl.BowlKnobs)
     trace = contours_of(bowl.picture(now, None), "loss of all rows")
+    assert trace["line"]["color"] != GHOST  # else an earlier run is lost among them
     for i, j in ((0, 0), (7, 30), (20, 11)):
         model = bowl.unit((trace["x"][j], trace["y"][i]))
         error = float(hf.squared_error(model, X, Y))

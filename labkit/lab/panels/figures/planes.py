@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
 from labkit.lab.panels.figures.drawing import corner, on_axes, panel_title, suffix
-from labkit.lab.panels.figures.theme import GHOST, INK, axis, layout
+from labkit.lab.panels.figures.theme import GHOST, GRID, INK, axis, layout
 
 TURN = np.linspace(0, 2 * np.pi, 61)
 HEIGHT = 430
@@ -155,7 +155,8 @@ def contours(x: ArrayLike, y: ArrayLike, z: ArrayLike, name: str) -> dict:
         "z": z,
         "name": name,
         "contours": {"coloring": "none", "start": low, "end": high, "size": size},
-        "line": {"color": GHOST, "width": 1},
+        "line": {"color": GRID, "width": 1.5},
+        "zorder": -2,  # an earlier run lies above them
         "showscale": False,
         "hoverinfo": "skip",
     }
