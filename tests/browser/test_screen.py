@@ -196,13 +196,15 @@ def predict_by_keyboard(page):
     assert page.script(SHOWN, question)
     for _ in range(2):  # past the number beside the slider
         ActionChains(page.driver).send_keys(Keys.TAB).perform()
-    assert page.script(FOCUS).accessible_name == "Predict, thinness of P: up"
+    assert (
+        page.script(FOCUS).accessible_name == "Which way will the thinness of P go? up"
+    )
     ActionChains(page.driver).send_keys(Keys.SPACE).perform()
     page.key("mean_weight", Keys.ARROW_RIGHT)
     page.press("step")
     told = lambda: page.text(".labkit-outcome")  # noqa: E731
     said = wait(lambda: told() if "after" in told() else "", "the panel tells")
-    values = r"after 1 step: thinness of P ([\d.e+]+) without, ([\d.e+]+) with: "
+    values = r"after 1 step: the thinness of P ([\d.e+]+) without, ([\d.e+]+) with: "
     without, turned, verdict = re.fullmatch(f"{values}(.*)", said).groups()
     happened, judged = verdict.split(", ")  # P shows the next step's turn
     assert float(turned) >= float(without) and happened in ("up", "nothing")

@@ -252,7 +252,8 @@ def test_what_is_declared_exists(name):
     columns |= set(live(name).run(3))
     for knob in knobs.values():
         assert knob.look_for, knob.name
-        assert not knob.about or knob.about in columns, knob.name
+        words, _, column = knob.about.partition(": ")
+        assert not words or column in columns, knob.name
         assert len(knob.title) <= 23 or knob.kind is bool, knob.name  # else it is cut
     for knob, values in experiment.playable.items():
         for value in values:

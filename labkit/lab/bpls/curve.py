@@ -32,26 +32,28 @@ class CurveKnobs:
     # fmt: off
     noise: float = knob(
         0.1, low=0.0, high=1.0, step=0.05, unit="sd", label="noise sigma",
-        help="on the points", about="error",
+        help="on the points", about="the fit's error: error",
         look_for="Does the fit follow the noise, or the curve?")
     clamp: float = _live(
         1e-2, low=1e-6, high=0.4, log=True, unit="of the range",
-        help="distance of targets to the ends", about="clamped",
+        help="distance of targets to the ends",
+        about="the share of targets cut: clamped",
         look_for="How many crosses are left?")
     ridge: float = _live(
         1e-6, low=1e-8, high=1.0, log=True, unit="relative", help="of each solve",
-        about="misfit",
+        about="the misfit of the points: misfit",
         look_for="At 0.01: does walking on mend the fit, or make it worse?")
     width: int = knob(
-        8, low=1, high=30, unit="neurons", help="hidden", about="misfit",
+        8, low=1, high=30, unit="neurons", help="hidden",
+        about="the misfit of the points: misfit",
         look_for="Do many neurons share the residual, so that the arrows shorten?")
     again: bool = _live(
         True, label="solve again", help="each layer on the corrected values",
-        about="misfit",
+        about="the misfit of the points: misfit",
         look_for="Off: does solving the layer below undo the fit?")
     depth: int = knob(
         1, low=1, high=3, unit="layers", label="hidden layers", help="another network",
-        about="error",
+        about="the fit's error: error",
         look_for="Does a second layer help the fit, or harm it?")
     interpretation: str = _live(
         "min_norm", choices=tuple(bpls.INTERPRETATIONS), help="of equation (5)",

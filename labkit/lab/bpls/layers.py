@@ -45,18 +45,20 @@ class LayerKnobs:
     # fmt: off
     noise: float = knob(
         0.0, low=0.0, high=0.5, step=0.05, unit="share", label="label noise",
-        help="labels drawn at random", about="error",
+        help="labels drawn at random", about="the error: error",
         look_for="Do later walks mend the border, or undo it?")
     clamp: float = knob(
         1e-2, low=1e-6, high=0.4, log=True, unit="of the range", restart=False,
-        help="distance of targets to the ends", about="clamped",
+        help="distance of targets to the ends",
+        about="the share of targets cut: clamped",
         look_for="How many crosses are left?")
     width: int = knob(
-        6, low=1, high=8, unit="neurons", help="of each hidden layer", about="error",
+        6, low=1, high=8, unit="neurons", help="of each hidden layer",
+        about="the error: error",
         look_for="With one: can a layer give what is wanted of it?")
     depth: int = knob(
         2, low=1, high=3, unit="layers", label="hidden layers", help="another network",
-        about="error",
+        about="the error: error",
         look_for="How much of what is wanted is met in the lowest layer?")
     seed: int = knob(0, low=0, high=99, help="of weights and points",
                      look_for="Other weights: does it still find the border?")

@@ -19,11 +19,13 @@ class WalkKnobs:
     # fmt: off
     sigma: float = _live(
         0.0, low=0.0, high=1.0, step=0.05, label="pixel noise", unit="sd",
-        help="sigma of the training images, from the next walk on", about="misses",
+        help="sigma of the training images, from the next walk on",
+        about="the number of misses: misses",
         look_for="The misses leap and settle higher; the test, on clean images, holds "
         "up to 0.4.")
     label_noise: float = _live(
-        0.0, low=0.0, high=0.8, step=0.05, unit="share", about="test",
+        0.0, low=0.0, high=0.8, step=0.05, unit="share",
+        about="the test accuracy: test",
         help="labels drawn at random, from the next walk on",
         look_for="The test accuracy falls walk by walk; back at 0 a few walks mend it.")
     interpretation: str = _live(
@@ -48,7 +50,8 @@ class WalkKnobs:
         "sigmoid", choices=INVERTIBLE, help="another network", look_for="Targets moved "
         "by the clamp: none with identity, two thirds at first with softmax.")
     width: int = knob(
-        50, low=2, high=200, label="hidden width", unit="neurons", about="test",
+        50, low=2, high=200, label="hidden width", unit="neurons",
+        about="the test accuracy: test",
         help="another network", look_for="First walk: with identity the same from ten "
         "neurons on, with sigmoid rising to the end.")
     depth: int = knob(

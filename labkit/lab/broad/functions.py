@@ -32,23 +32,24 @@ class FunctionKnobs:
 
     # fmt: off
     ridge: float = knob(
-        1.0, low=1e-8, high=100.0, log=True, help="lambda of the fit", about="apart",
+        1.0, low=1e-8, high=100.0, log=True, help="lambda of the fit",
+        about="the gap between the fits: apart",
         look_for="Small: do the two curves stay together for longer?")
     noise: float = knob(
         0.2, low=0.0, high=1.0, step=0.1, unit="sd", help="on the points",
-        about="error ridge",
+        about="the ridge fit's error: error ridge",
         look_for="Which ridge does the fit want once the points are noisy?")
     added: int = knob(
         4, low=1, high=16, unit="columns", label="per update", restart=False,
-        help="of the updates to come", about="apart",
+        help="of the updates to come", about="the gap between the fits: apart",
         look_for="Does the Greville fit leave sooner with many small updates?")
     exact: str = knob(
         "chol-1", choices=EXACT, label="ridge solver", help="stays on the solution",
-        about="error ridge",
+        about="the ridge fit's error: error ridge",
         look_for="Is there any difference between them?")
     greville: str = knob(
         "orig", choices=GREVILLE, label="Greville solver", help="forgets the ridge",
-        about="apart",
+        about="the gap between the fits: apart",
         look_for="Does exg-e go the same way as orig?")
     seed: int = knob(0, low=0, high=99, help="of nodes and points",
                      look_for="Other functions: is the fit another?")

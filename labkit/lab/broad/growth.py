@@ -18,7 +18,7 @@ class GrowthKnobs:
     # fmt: off
     ridge: float = knob(
         1e-4, low=1e-12, high=100.0, log=True, help="lambda, inside the factor",
-        about="residual greville",
+        about="Greville's distance from the solution: residual greville",
         look_for="The curves part between 1e-8 and 1; not at 1e-12, nor at 100.")
     precision: str = knob(
         "float64", choices=("float64", "float32"), help="of nodes and solvers",
@@ -33,18 +33,21 @@ class GrowthKnobs:
         look_for="float32, ridge 1e-3: orig's distance is seven times exg-e's.")
     budget: int = knob(
         50, low=10, high=LARGEST, step=5, unit="nodes", label="per update",
-        restart=False, help="of the updates to come", about="accuracy greville",
+        restart=False, help="of the updates to come",
+        about="Greville's accuracy: accuracy greville",
         look_for="Twelve updates of 80 cost the Greville solver 33 points, of 10 15.")
     features: int = knob(
         4, low=0, high=9, unit="nodes", label="features of it", restart=False,
         help="of the updates to come",
         look_for="At 0 nodes only mix known features; at ridge 1e-2 no climb is left.")
     input_noise: float = knob(
-        0.0, low=0.0, high=1.0, step=0.05, unit="sd", about="accuracy exact",
+        0.0, low=0.0, high=1.0, step=0.05, unit="sd",
+        about="the ridge solver's accuracy: accuracy exact",
         help="on training pixels, under all columns",
         look_for="What the nodes still bring: at 0.5 nine points, from 79 % on.")
     label_noise: float = knob(
-        0.0, low=0.0, high=0.8, step=0.05, unit="share", about="accuracy exact",
+        0.0, low=0.0, high=0.8, step=0.05, unit="share",
+        about="the ridge solver's accuracy: accuracy exact",
         help="labels drawn at random; solvers keep A'Y",
         look_for="From 0.5 on more nodes harm the ridge solver too: they fit noise.")
     seed: int = knob(

@@ -61,15 +61,17 @@ class RaceKnobs:
 
     # fmt: off
     input_noise: float = knob(
-        0.0, low=0.0, high=1.0, step=0.05, unit="sd", restart=False, about="Adam",
+        0.0, low=0.0, high=1.0, step=0.05, unit="sd", restart=False,
+        about="Adam's error: Adam",
         help="of the inputs, on minibatches to come",
         look_for="Which curve rises at once, and which only as noisy rows pile up?")
     label_noise: float = knob(
-        0.0, low=0.0, high=0.9, step=0.05, unit="share", restart=False, about="Adam",
+        0.0, low=0.0, high=0.9, step=0.05, unit="share", restart=False,
+        about="Adam's error: Adam",
         help="of labels drawn at random, in minibatches to come",
         look_for="Put it back to 0: which curve comes down first?")
     gradient_noise: float = knob(
-        0.0, low=0.0, high=5.0, step=0.25, restart=False, about="Adam",
+        0.0, low=0.0, high=5.0, step=0.25, restart=False, about="Adam's error: Adam",
         help="sd of noise on each gradient, over its size; not of rules without one",
         look_for="Which of Adam, Muon and RLS needs the gradient least exactly?")
     batch: int = knob(

@@ -53,19 +53,20 @@ class BowlKnobs:
 
     # fmt: off
     n: int = knob(
-        20, low=2, high=400, unit="rows", label="batch", restart=False, about="spread",
+        20, low=2, high=400, unit="rows", label="batch", restart=False,
+        about="the spread of the lowest points: spread",
         log=True, help="of 400, drawn anew for each step",
         look_for="Four times the rows: is the ellipse half as large?")
     damping: float = knob(
         0.1, low=0.01, high=3.0, log=True, label="damping lambda", restart=False,
-        about="length of the step", help="of the step",
+        about="the length of the step: length of the step", help="of the step",
         look_for="Is the bowl rounder, and the step shorter?")
     noise: float = knob(
         0.3, low=0.0, high=1.0, step=0.05, unit="sd", help="on the targets",
-        about="spread",
+        about="the spread of the lowest points: spread",
         look_for="How many rows make the ellipse as small as it was?")
     theta: float = knob(
-        0.0, low=0.0, high=0.95, step=0.05, restart=False, about="batch",
+        0.0, low=0.0, high=0.95, step=0.05, restart=False, about="the batch: batch",
         help="noise tolerated; at 0 the batch does not grow",
         look_for="At 0.3: how far does the batch grow from step six on?")
     preconditioner: str = knob(

@@ -27,7 +27,7 @@ class TrainingKnobs:
 
     # fmt: off
     theta: float = _live(
-        0.5, low=0.05, high=0.95, step=0.05, unit="relative", about="n",
+        0.5, low=0.05, high=0.95, step=0.05, unit="relative", about="the batch: n",
         help="noise tolerated in the gradient",
         look_for="The bound of the variance test: a low one soon fills the batch.")
     max_batch_size: int = _live(
@@ -35,14 +35,15 @@ class TrainingKnobs:
         help="at most all training rows",
         look_for="The batch stops growing there; if that is small, so does the error.")
     damping_decay: float = _live(
-        0.8, low=0.5, high=0.99, step=0.01, unit="factor", about="damping",
+        0.8, low=0.5, high=0.99, step=0.01, unit="factor", about="the damping: damping",
         help="of lambda, at steps that the model predicted well",
         look_for="How fast the damping falls; at 0.99 the error is 5 after 30 steps.")
     preconditioner: str = _live(
         "random_signs", choices=KINDS, help="c of d = c o y",
         look_for="Late, LSMR needs more iterations with none, fewer with jacobi.")
     maxiter: int = _live(
-        150, low=1, high=BUDGET, label="budget", unit="iterations", about="iterations",
+        150, low=1, high=BUDGET, label="budget", unit="iterations",
+        about="the number of iterations: iterations",
         help="of the next LSMR run; it grows with the batch",
         look_for="At 5 all that are allowed are done, and the error hardly falls.")
     patience: int = _live(
@@ -54,7 +55,8 @@ class TrainingKnobs:
         help="off: the iterate of least merit",
         look_for="Taken rises to done, rho falls: the step fits the batch too well.")
     input_noise: float = _live(
-        0.0, low=0.0, high=0.5, step=0.02, unit="sd", about="noise",
+        0.0, low=0.0, high=0.5, step=0.02, unit="sd",
+        about="the gradient's noise: noise",
         help="on the next batches; targets stay clean",
         look_for="At 0.3 the gradient's noise is seven times as high; the batch grows.")
     damping_norm: str = _live(

@@ -43,31 +43,31 @@ class EllipseKnobs:
     # fmt: off
     noise: float = knob(
         0.3, low=0.0, high=2.0, step=0.1, unit="sd", help="on the targets",
-        restart=False, about="loss RLS",
+        restart=False, about="RLS's loss: loss RLS",
         look_for="Which path trembles at the end, and which stands?")
     batch: int = knob(
         16, choices=(1, 4, 16, 60), unit="points", help="of a step; 60: all",
-        about="thinness of P",
+        about="the thinness of P: thinness of P",
         look_for="At 1 P knows every input, at 60 the mean alone: how thin is it?")
     mean_weight: float = knob(
         0.3, low=0.01, high=10.0, log=True, label="mean weight k", restart=False,
-        help="of RLS", about="thinness of P",
+        help="of RLS", about="the thinness of P: thinness of P",
         look_for="Does the ellipse thin faster, and the step turn more?")
     mean: float = knob(
         1.5, low=0.0, high=3.0, step=0.5, label="mean input", unit="sd",
-        help="how far the inputs lie from 0", about="thinness of P",
+        help="how far the inputs lie from 0", about="the thinness of P: thinness of P",
         look_for="At 0: what does P switch off?")
     lr: float = knob(
         1.0, low=0.1, high=3.0, label="step factor eta", help="of RLS", restart=False,
-        about="loss RLS",
+        about="RLS's loss: loss RLS",
         look_for="Above 2: is the minimum overshot?")
     others: float = knob(
         0.05, low=0.005, high=0.5, log=True, label="rate of SGD and Adam",
-        restart=False, about="loss Adam",
+        restart=False, about="SGD's loss: loss SGD",
         look_for="At 0.5: who runs away along the steep direction?")
     seed: int = knob(0, low=0, high=99, help="of the data", look_for="Is it chance?")
     moved: str = knob(
-        "", label="points moved", restart=False, about="loss RLS",
+        "", label="points moved", restart=False, about="RLS's loss: loss RLS",
         help="number and place of each, such as 7 1.5 -2, 12 0 3; targets stay",
         look_for="An outlier: whose path does it bend, and for how long?")
     # fmt: on

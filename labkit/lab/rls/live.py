@@ -68,35 +68,36 @@ class Knobs:
 
     # fmt: off
     method: str = knob(
-        "RLS+M+R", choices=METHODS, help="+M with momentum, +R with L1", about="loss",
+        "RLS+M+R", choices=METHODS, help="+M with momentum, +R with L1",
+        about="the loss: loss",
         look_for="Whose loss falls fastest? Adam and SGD have no P to look at.")
     layers: str = knob(
         "FC", choices=LAYERS, help="hidden layers", look_for="Which loss falls last?")
     mean_weight: float = knob(
         0.1, low=1e-3, high=100.0, log=True, label="mean weight k", restart=False,
-        about="cosine first",
+        about="the cosine in the first layer: cosine first",
         look_for="100: watch h, and how many directions are switched off.")
     lr: float = knob(
         1.0, low=0.01, high=10.0, log=True, label="step factor eta", restart=False,
-        about="loss", look_for="10: how many steps until the loss runs away?")
+        about="the loss: loss", look_for="10: how many steps until the loss runs away?")
     forgetting: float = knob(
         1.0, low=0.9, high=1.0, step=0.001, label="forgetting lambda", restart=False,
         look_for="Below 1: wait, and see how the run ends.")
     batch: int = knob(
         128, low=8, high=256, step=8, unit="images", restart=False,
-        about="noise first",
+        about="the first layer's noise: noise first",
         look_for="8: watch the gradient's variance and the angle.")
     momentum: float = knob(
         0.5, low=0.0, high=0.95, step=0.05, help="alpha of +M", restart=False,
-        about="loss",
+        about="the loss: loss",
         look_for="0.95: does the gradient's norm grow? Does the loss still fall?")
     l1: float = knob(
         1e-5, low=1e-7, high=1e-2, log=True, help="gamma of +R", restart=False,
-        about="loss",
+        about="the loss: loss",
         look_for="From which value on do loss and accuracy suffer?")
     label_noise: float = knob(
         0.0, low=0.0, high=0.8, step=0.05, help="share of labels drawn at random",
-        restart=False, about="loss",
+        restart=False, about="the loss: loss",
         look_for="What loses more: the loss, or accuracy on clean labels?")
     seed: int = knob(
         0, low=0, high=99, help="weights, order, noise",

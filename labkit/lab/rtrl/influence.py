@@ -29,13 +29,15 @@ class InfluenceKnobs:
 
     # fmt: off
     method: str = knob(
-        "OK", choices=METHODS, help="how the influence is carried", about="noise",
+        "OK", choices=METHODS, help="how the influence is carried",
+        about="the noise: noise",
         look_for="Who smears the estimate over characters that were never read?")
     rank: int = knob(
         1, low=1, high=8, unit="terms", help="terms or copies; TBPTT: steps",
-        about="noise", look_for="With how many terms is the difference dark?")
+        about="the noise: noise",
+        look_for="With how many terms is the difference dark?")
     trained: bool = knob(
-        True, help="on the text, before", about="noise",
+        True, help="on the text, before", about="the noise: noise",
         look_for="Untrained: how many characters back does any colour reach?")
     seed: int = knob(0, low=0, high=99, label="draw the signs again",
                      look_for="Where does the difference move, and is it smaller?")

@@ -49,23 +49,26 @@ class NoiseKnobs:
 
     # fmt: off
     method: str = knob(
-        "OK", choices=tuple(LEARNERS), help="whose curves are drawn", about="cosine",
+        "OK", choices=tuple(LEARNERS), help="whose curves are drawn",
+        about="the cosine: cosine",
         look_for="UORO and KTP have a cosine near 0.1, OK from rank 2 on one near 1.")
     rank: int = knob(
         1, low=1, high=16, unit="terms",
         help="of OK and B-OK; copies of KF-AVG, steps of TBPTT",
-        about="relative_variance",
+        about="the noise: relative_variance",
         # Only OK's sum can be written with other terms without bias.
         restart=lambda knobs: LEARNERS[knobs.method].learner is not OK,
         look_for="Is OK's cloud half as wide with two terms, or gone?")
     trained: bool = knob(
-        True, help="on the text, before", about="relative_variance",
+        True, help="on the text, before", about="the noise: relative_variance",
         look_for="Whose cloud is there at all in an untrained network?")
     hidden: int = knob(
-        16, low=8, high=256, unit="units", help="n", about="relative_variance",
+        16, low=8, high=256, unit="units", help="n",
+        about="the noise: relative_variance",
         look_for="The spectrum grows, and OK's relative variance hardly changes.")
     batch: int = knob(
-        1, low=1, high=8, unit="sequences", help="summed", about="relative_variance",
+        1, low=1, high=8, unit="sequences", help="summed",
+        about="the noise: relative_variance",
         look_for="Does a cloud shrink beside the exact gradient?")
     scale: str = knob(
         SCALES[0], choices=SCALES, help="of the planes", restart=False,

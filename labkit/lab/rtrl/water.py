@@ -25,7 +25,9 @@ TALL, DRAWS = 4.0, 300  # of a bar at most; draws that are shown
 BARS = ("first", "second", "third", "fourth", "fifth")
 MEAN = COLOURS[4]  # of the draws
 ENOUGH = 10  # draws that are kept in grey when other terms are mixed
-_bar = partial(knob, low=0.0, high=TALL, step=0.1, about="noise", restart=False)
+_bar = partial(
+    knob, low=0.0, high=TALL, step=0.1, about="OK's noise: noise", restart=False
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class WaterKnobs:
 
     # fmt: off
     rank: int = knob(
-        2, low=1, high=5, unit="terms", help="of five that are left", about="noise",
+        2, low=1, high=5, unit="terms", help="of five that are left",
+        about="OK's noise: noise",
         restart=False,
         look_for="How far does the level fall, and who stands above it?")
     first: float = _bar(3.0, label="first bar", help="singular value",

@@ -24,7 +24,7 @@ class Knobs:
         1.0, low=0.0, high=9.0, restart=False, about="value", look_for="?"
     )
     seed: int = knob(0, low=0, high=9, about="value")
-    shift: float = knob(0.0, low=0.0, high=9.0, restart=False, about="other")
+    shift: float = knob(0.0, low=0.0, high=9.0, restart=False, about="an other: other")
     idle: float = knob(0.0, low=0.0, high=9.0, restart=False, about="value")
 
 
@@ -196,6 +196,7 @@ def test_the_picture_without_the_turn_is_grey_beside_that_of_the_step():
         VALUES, picture=lambda *both: drawn.append(both) or {"data": [], "layout": {}}
     )
     lab = LiveLab(experiment)
+    assert lab.stepper._speed.value <= 10  # so that it is seen
     lab.run(5)
     lab.controls.set(gain=3.0)
     lab.run(2)
@@ -226,6 +227,7 @@ def test_random_numbers_of_the_run_are_its_own():
 def test_only_a_knob_about_something_asks_and_tells_after_the_turn():
     lab = LiveLab(VALUES)
     assert set(lab.controls._asked) == {"gain", "seed", "shift", "idle"}
+    assert lab.controls._asked["shift"].description == "Which way will an other go?"
     text = lab.controls._texts["gain"]
     assert "?" not in text.value
     lab.controls.set(gain=2.0)
@@ -244,9 +246,11 @@ def test_a_knob_waits_for_a_prediction_that_can_be_skipped():
     assert "gain" in lab.controls._message.value and "turned" not in lab.trace.rows[-1]
     answer(lab, "gain", "up")
     assert lab.controls.value.gain == 3.0 and not lab.controls._message.value
+    assert lab.controls._asked["gain"].value == "up"  # what was answered is marked
     lab.run(ROWS)
     assert "up, as predicted" in lab.outcome.value
     slider.value = 4.0
+    assert lab.controls._asked["gain"].value is None
     answer(lab, "gain", "skip")
     assert lab.controls.value.gain == 4.0
     slider.value = 5.0  # it asks no more
@@ -268,7 +272,7 @@ def test_the_score_is_kept_and_shown_at_the_end(monkeypatch):
     board = predictions()
     assert NONE in board.widget.value
     lab = LiveLab(VALUES)
-    for said, gain in (("up", 5.0), ("up", 1.0), ("down", 5.0)):
+    for said, gain in (("up", 5.0), ("nothing", 1.0), ("down", 5.0)):
         lab.run(3)
         answer(lab, "gain", said)
         lab.controls.set(gain=gain)
@@ -312,7 +316,9 @@ def test_label_noise_in_mid_run_is_not_said_to_help(monkeypatch):
     problem = compare.spirals(), compare.middle_values(), 8
     lab, without, turned = said_of(three, problem, 30, label_noise=0.9)
     values = without["Adam"], turned["Adam"]
-    told = "after 10 steps: Adam {:.3g} % without, {:.3g} % with".format(*values)
+    told = "after 10 steps: Adam's error {:.3g} % without, {:.3g} % with".format(
+        *values
+    )
     assert lab.outcome.value == f"{told}: {direction(*values)}"
     assert "down" not in lab.outcome.value
     assert values[1] < lab.trace.rows[29]["Adam"]  # though the error falls meanwhile
@@ -332,7 +338,7 @@ def test_an_outlier_dragged_in_is_not_said_to_help():
     moved = {"moved": "7 -4.50 4.00"}
     lab, without, turned = said_of(rls.ELLIPSE, (), 12, **moved)
     values = without["loss RLS"], turned["loss RLS"]
-    told = "after 10 steps: loss RLS {:.3g} without, {:.3g} with: up".format(*values)
+    told = "after 10 steps: RLS's loss {:.3g} without, {:.3g} with: up".format(*values)
     assert lab.outcome.value == told
 
 

@@ -58,6 +58,7 @@ _STYLE = """<style>
 .labkit-knob-text .widget-html-content {line-height: 1.35; padding: 2px 0;
   font-size: 12px; color: var(--jp-ui-font-color1, inherit)}
 .labkit-knob-row .labkit-predict {flex-flow: row wrap; height: auto; margin: 0}
+.labkit-predict.labkit-predict .widget-label {white-space: normal; height: auto}
 .labkit-predict .widget-toggle-button {padding: 0 6px; font-size: 12px}
 .labkit-knob-mark {border: 1px solid currentColor; border-radius: 3px; padding: 0 4px;
   margin-right: 4px; white-space: nowrap}
@@ -133,6 +134,7 @@ class Controls(Shown):
         self.interactive, self.widget = interactive, None
         self.widgets, self._texts, self._asked, self._rows = {}, {}, {}, {}
         self.asks: Callable[[], bool] = lambda: False
+        self._answers = {}  # by name of a knob that is not turned yet
         self._skipped = set()  # names of knobs that wait for no prediction
         self._held = None  # name and value of a knob that waits for one
         if interactive:
@@ -186,17 +188,14 @@ class Controls(Shown):
         restart = self._knobs[name].restart
         return restart(self._value) if callable(restart) else restart
 
-    def about(self, name: str) -> str:
-        """Return the column that this field's knob is about, or an empty text."""
-        return self._knobs[name].about
+    def about(self, name: str) -> tuple[str, str]:
+        """Return what this field's knob is about in words, and as a column."""
+        words, _, column = self._knobs[name].about.partition(": ")
+        return words, column or words
 
     def take_prediction(self, name: str) -> str | None:
         """Return the user's answer to the knob's question, and ask it anew."""
-        asked = self._asked.get(name)
-        answer = asked.value if asked else None
-        if answer:
-            asked.value = None
-        return answer
+        return self._answers.pop(name, None)
 
     def _by_hand(self, name: str, value: Any) -> Any:
         """Return a value within its bounds, without what a slider has rounded."""
@@ -254,9 +253,9 @@ class Controls(Shown):
         """A knob, and what can be known of it before it is turned."""
         self._texts[name] = text = widgets.HTML(self._text(name))
         parts = [text.add_class("labkit-knob-text")]
-        if about := self.about(name):
+        if words := self.about(name)[0]:
             look = {"description_width": "auto", "button_width": "auto"}
-            look = {"style": look, "description": f"Predict, {about}:"}
+            look = {"style": look, "description": f"Which way will {words} go?"}
             asked = widgets.ToggleButtons(options=(*ANSWERS, SKIP), value=None, **look)
             asked.observe(lambda change: self._answered(name, change["new"]), "value")
             self._asked[name] = asked.add_class("labkit-predict")
@@ -282,8 +281,13 @@ class Controls(Shown):
         if self._quiet:
             return
         asked = self._asked.get(name)
-        waits = asked and not asked.value and name not in self._skipped and self.asks()
-        if waits and self._by_hand(name, value) != getattr(self._value, name):
+        known = self._answers.keys() | self._skipped
+        if (
+            asked
+            and name not in known
+            and self.asks()
+            and self._by_hand(name, value) != getattr(self._value, name)
+        ):
             self._hold(name, value)
         else:
             self.turn(**{name: value})
@@ -297,7 +301,7 @@ class Controls(Shown):
             if before != name:
                 self._show()
         if name is not None:
-            self._held = name, value
+            self._held, self._asked[name].value = (name, value), None
             self._rows[name].add_class("labkit-waits")
             title = html.escape(self._knobs[name].title)
             said = f"<b>{title}</b> waits: predict what it does, or skip."
@@ -312,6 +316,7 @@ class Controls(Shown):
             self._asked[name].value = None
         else:
             self._skipped.discard(name)
+            self._answers[name] = answer
         if self._held and self._held[0] == name:
             value = self._held[1]
             self._hold(None)

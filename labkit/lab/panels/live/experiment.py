@@ -141,7 +141,8 @@ def knob(
         knobs, since one method may allow what another does not.
     about : str
         Column of a run's rows that a turn may change: a live panel asks which way
-        before the turn, and compares the run with the same run without the turn.
+        before the turn, and compares the run with the same run without the turn. The
+        panel's words for the column may stand before it: ``"the noise: variance"``.
     """
     said = dict(locals())
     del said["default"]

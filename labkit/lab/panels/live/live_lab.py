@@ -30,6 +30,7 @@ from labkit.lab.panels.live.stepper import Stepper
 from labkit.lab.panels.live.twin import LONGEST, ROWS, Twin, replay
 
 PLAY = Path(__file__).with_name("play.js")
+SEEN = 5  # steps per second of a picture, so that its story is seen
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
 READY = "Press Run, or Step."
 FIRST = 2  # plots that are open
@@ -122,6 +123,7 @@ class LiveLab(Shown):
             on_reset=self._restart,
             on_status=self._tell,
             interactive=interactive,
+            speed=SEEN if experiment.picture else "max",
             beside=(self.note,),
         )
         self.controls.observe(self._turn)
@@ -321,7 +323,8 @@ class LiveLab(Shown):
         answers = {name: self.controls.take_prediction(name) for name in changed}
         if not self._count or not self.interactive or len(changed) != 1:
             return None
-        if not (column := self.controls.about(changed[0])):
+        words, column = self.controls.about(changed[0])
+        if not column:
             return None
         (name, answer), last = answers.popitem(), self._twin
         then, names, _ = self._marked
@@ -341,6 +344,7 @@ class LiveLab(Shown):
             replay(self.experiment, self.problem, dict(begun), list(turns)),
             name,
             column,
+            words,
             since=since,
             known=next(filter(math.isfinite, known), math.nan),
             predicted=answer,
@@ -370,7 +374,7 @@ class LiveLab(Shown):
             self._beside(twin)
             if twin.predicted and not twin.kept:
                 twin.kept = True
-                what = twin.knob.replace("_", " "), twin.column
+                what = twin.knob.replace("_", " "), twin.words
                 made = Prediction(
                     self.experiment.name, *what, twin.predicted, twin.happened
                 )
@@ -423,7 +427,11 @@ class LiveLab(Shown):
         """Values in one line; of a knob that takes any text, its title alone."""
         knobs = knobs_of(self.controls.value)
         free = [name for name in values if knobs[name].span == "any text"]
-        rest = {name: v for name, v in values.items() if name not in free}
+        rest = {
+            knobs[name].label or name: v
+            for name, v in values.items()
+            if name not in free
+        }
         titles = [knobs[name].title for name in free]
         return ", ".join(filter(None, [_values(rest, between), *titles]))
 

@@ -40,6 +40,7 @@ class Stepper(Shown):
     interactive : bool, make buttons; otherwise a static line is shown
     keep : int >= 1, number of newest records to which Back can go
     limit : int >= 1, number of records after which the loop counts as exhausted
+    speed : int or "max", steps per second of Run at first, one of ``SPEEDS``
     beside : sequence of widgets, shown in the line of the status
 
     Attributes
@@ -68,6 +69,7 @@ class Stepper(Shown):
         interactive: bool = True,
         keep: int = 1000,
         limit: int | None = None,
+        speed: int | str = "max",
         beside: Sequence[widgets.Widget] = (),
         clock: Callable[[], float] = time.monotonic,
     ):
@@ -90,7 +92,7 @@ class Stepper(Shown):
         self.interactive, self.widget = interactive, None
         self._begin(make_records() if self._make else make_records)
         if interactive:
-            self._build(beside)
+            self._build(speed, beside)
             replace_earlier(self)
         self._refresh()
 
@@ -284,7 +286,7 @@ class Stepper(Shown):
         left = (0.0 if speed == "max" else 1 / speed) - (self._clock() - begin)
         return max(MIN_SLEEP, left) if goes_on else None
 
-    def _build(self, beside) -> None:
+    def _build(self, speed, beside) -> None:
         actions = {
             "step": (self.step, "step-forward", "One step forward"),
             "back": (self.back, "step-backward", "Look one record back"),
@@ -302,7 +304,7 @@ class Stepper(Shown):
             self._buttons["reset"].tooltip = "A generator given as such runs once"
         look = {"style": {"description_width": "auto"}, "layout": {"width": "220px"}}
         look |= {"description": "steps/s", "tooltip": "Steps per second of Run"}
-        speed = widgets.SelectionSlider(options=SPEEDS, value="max", **look)
+        speed = widgets.SelectionSlider(options=SPEEDS, value=speed, **look)
         self._speed = speed.add_class("labkit-speed")
         self._label = widgets.Label().add_class("labkit-status")
         flow = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "0 12px"}

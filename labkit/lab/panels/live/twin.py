@@ -73,7 +73,8 @@ class Twin:
     Parameters
     ----------
     rows : iterator of measured rows, of the run without the turn; see `replay`
-    knob, column : str, what was turned, and the column that it is about
+    knob, column, words : str
+        What was turned; what it is about, as a column and in words.
     since : int, measured rows of both runs before the turn
     known : float, newest number in the column before the turn, nan if there is none
         The replay has to come to the same, or no answer is given.
@@ -93,6 +94,7 @@ class Twin:
         rows: Iterator[Mapping],
         knob: str,
         column: str,
+        words: str,
         *,
         since: int,
         known: float,
@@ -102,7 +104,8 @@ class Twin:
         lock: AbstractContextManager,
         on_row: Callable[[], None],
     ):
-        self.knob, self.column, self.predicted = knob, column, predicted
+        self.knob, self.column, self.words = knob, column, words
+        self.predicted = predicted
         self._unit = unit
         self.since, self.shown, self._turned_at = since, [], since
         self.refused = ""  # why there is no answer
@@ -216,7 +219,7 @@ class Twin:
         steps, without, turned = compared
         count = f"{steps} steps" if steps > 1 else "1 step"
         unit = self._unit
-        values = f"{self.column} {without:.3g}{unit} without, {turned:.3g}{unit} with"
+        values = f"{self.words} {without:.3g}{unit} without, {turned:.3g}{unit} with"
         happened = self.happened
         said = {None: "", happened: ", as predicted"}
         judged = said.get(self.predicted, f", not {self.predicted} as predicted")
