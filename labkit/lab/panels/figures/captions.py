@@ -26,21 +26,6 @@ STYLE = f"""{style()}.{BELOW} {{
 # What plotly.js reads as base64; other arrays become lists.
 _BINARY = {"f8", "f4", "i4", "i2", "i1", "u4", "u2", "u1"}
 
-# In a page: the output before the caption is the figure. Panels' script, plot.js, fits
-# all that wait here to a narrow page, and those that come later.
-_SCRIPT = """
-(() => {
-  const mine = document.currentScript?.closest('.jp-OutputArea-child');
-  const figure = mine?.previousElementSibling?.querySelector('.jp-OutputArea-output');
-  figure?.setAttribute('role', 'img');
-  figure?.setAttribute('aria-label', %s);
-  if (!figure) return;
-  figure.style.minHeight = '%spx'; // plotly forgets heights at a new size
-  (globalThis.labkitFigures ??= []).push(figure);
-})();
-"""
-
-
 class Figure(dict):
     """A figure as plain data, ``data`` and ``layout``, that shows its caption below.
 
@@ -62,11 +47,9 @@ class Figure(dict):
 
         handle = display(self._repr_mimebundle_(), raw=True, display_id=True)
         if meta := self["layout"].get("meta"):
-            alt = json.dumps(meta["alt"]).replace("</", "<\\/")
-            told = alt, self["layout"].get("height", 0)
             below = f'<p class="{BELOW}">{html.escape(meta["caption"])}</p>'
-            page = f"<style>{STYLE}</style>{below}<script>{_SCRIPT % told}</script>"
-            display({"text/html": page, "text/plain": meta["caption"]}, raw=True)
+            page = {"text/html": f"<style>{STYLE}</style>{below}"}
+            display(page | {"text/plain": meta["caption"]}, raw=True)
         return handle
 
 

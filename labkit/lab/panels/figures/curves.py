@@ -1,95 +1,76 @@
 """Finished curves side by side, for results that no trace holds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from labkit.check import check_kind, check_options, integer
-from labkit.lab.panels.figures.captions import Figure, describe, panel_text
-from labkit.lab.panels.figures.drawing import Curve, Drawing, Panel, fit, line
-from labkit.lab.panels.figures.theme import axis, numbers
+from labkit.lab.panels.figures.captions import Figure, describe
+from labkit.lab.panels.figures.drawing import Curve, Drawing, Panel, line
+from labkit.lab.panels.figures.theme import axis
 
-REACH = 0.8  # of the axis: a curve that ends before has its name in a legend
+SIZE = dict.fromkeys(("width", "height"), integer(50, 20_000))  # pixels
 
 
 @dataclass(frozen=True)
 class _Finished(Panel):
     """Curves by label: (x, y) or (x, y, sd)."""
 
-    curves: Mapping[str, tuple]
+    curves: Mapping[str, list[np.ndarray]]
     title: str
-    y_title: str
     x_title: str
-    log: bool
+    y_title: str
     log_x: bool
+    log_y: bool
     plain: tuple[str, ...]  # labels without markers
-    numbers: Mapping[str, int]  # of colours, by label
-    ends: Sequence[int] = ()
 
-    def traces(self) -> list[dict]:
+    @property
+    def names(self) -> list[str]:
+        return list(self.curves)
+
+    def traces(self, chosen: Mapping[str, int]) -> list[dict]:
         drawn = []
         for label, (_, _, *sd) in self.curves.items():
             mode = "lines" if label in self.plain else "lines+markers"
-            drawn.append(line(self.numbers[label], label, mode) | {"showlegend": True})
+            drawn.append(line(chosen[label], label, mode))
             if sd:
-                bars = {"type": "data", "array": list(sd[0]), "thickness": 1}
-                drawn[-1]["error_y"] = bars
+                drawn[-1]["error_y"] = {"type": "data", "array": sd[0], "thickness": 1}
         return drawn
 
     def axes(self) -> tuple[dict, dict]:
-        return axis(self.x_title, log=self.log_x), axis(self.y_title, log=self.log)
+        return axis(self.x_title, log=self.log_x), axis(self.y_title, log=self.log_y)
 
     def values(self, _: object = None) -> list[Curve]:
-        return [
-            tuple(np.asarray(list(v), dtype=np.float64) for v in (x, y))
-            for x, y, *_ in self.curves.values()
-        ]
-
-    def reach(self) -> bool:
-        """Return whether all curves end near the panel's right edge."""
-        scale = np.log10 if self.log_x else np.asarray
-        with np.errstate(divide="ignore"):
-            xs = [scale(x) for x, _ in self.values()]
-        if not all(map(len, xs)) or not np.isfinite(np.concatenate(xs)).all():
-            return False
-        low, high = min(x.min() for x in xs), max(x.max() for x in xs)
-        return all(x[-1] >= low + REACH * (high - low) for x in xs)
+        return [(x, y) for x, y, *_ in self.curves.values()]
 
 
-SIZE = dict.fromkeys(("width", "height"), integer(50, 20_000))  # pixels
+def _numbers(name: str, curve: object) -> list[np.ndarray]:
+    """Return (x, y) or (x, y, sd) as arrays; an error says what is wrong with them."""
+    check_kind(name, curve, (tuple, list), "(x, y) or (x, y, sd)")
+    try:
+        found = [np.asarray(list(values), dtype=np.float64) for values in curve]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} must be of numbers: {error}") from error
+    shapes = [values.shape for values in found]
+    if len(shapes) not in (2, 3) or len(set(shapes)) > 1 or found[0].ndim != 1:
+        raise ValueError(
+            f"{name} must be (x, y) or (x, y, sd) of one length, got {shapes}"
+        )
+    return found
 
 
-def _check_panels(panels: object) -> None:
-    """Raise an error unless these are panels of curves of numbers."""
-    check_kind("panels", panels, Mapping, "a mapping of title to curves")
-    if not panels:
-        raise ValueError("panels must hold one panel at least, got an empty mapping")
-    for title, each in panels.items():
-        check_kind(f"panel {title!r}", each, Mapping, "a mapping of label to (x, y)")
-        for label, curve in each.items():
-            name = f"curve {label!r} of panel {title!r}"
-            check_kind(name, curve, (tuple, list), "(x, y) or (x, y, sd)")
-            try:
-                shapes = [np.asarray(list(v), dtype=np.float64).shape for v in curve]
-            except (TypeError, ValueError, OverflowError) as error:
-                raise ValueError(f"{name} must be of numbers: {error}") from error
-            if len(shapes) not in (2, 3) or {len(s) for s in shapes} != {1}:
-                raise ValueError(f"{name} must be (x, y) or (x, y, sd), got {shapes}")
-            if len(set(shapes)) > 1:
-                lengths = ", ".join(str(n) for (n,) in shapes)
-                raise ValueError(f"{name} must have one length, got {lengths}")
-
-
-def _check_each(name: str, value: object, kind: type, count: int, words: str) -> None:
-    """Raise an error unless a value is of a kind, or holds ``count`` of that kind."""
+def _each(name: str, value: object, kind: type, count: int) -> list:
+    """Return a value for each of so many panels, from one or a sequence of them."""
+    words = f"a {kind.__name__}, or one for each of {count} panels"
     if isinstance(value, kind):
-        return
+        return [value] * count
     check_kind(name, value, (list, tuple), words)
-    for each in value:
-        check_kind(name, each, kind, words)
+    for given in value:
+        check_kind(name, given, kind, words)
     if len(value) != count:
-        raise ValueError(f"{name} must be {words} ({count}), got {len(value)}")
+        raise ValueError(f"{name} must be {words}, got {len(value)}")
+    return list(value)
 
 
 def curves(
@@ -105,8 +86,6 @@ def curves(
     height: int = 420,
 ) -> Figure:
     """Return finished panels side by side, for results that no trace holds.
-
-    Names stand at the ends of the curves, or in one legend for all.
 
     Parameters
     ----------
@@ -124,31 +103,33 @@ def curves(
         If there is nothing to draw, if a curve does not have as many y as x, or if a
         title, an option or a size is invalid.
     """
-    _check_panels(panels)
-    count = len(panels)
-    for name, value in {"x_titles": x_titles, "y_titles": y_titles}.items():
-        _check_each(name, value, str, count, "a str, or one for each panel")
-    for name, value in {"log_x": log_x, "log_y": log_y}.items():
-        _check_each(name, value, bool, count, "a bool, or one for each panel")
+    check_kind("panels", panels, Mapping, "a mapping of title to curves")
+    if not panels:
+        raise ValueError("panels must hold one panel at least, got an empty mapping")
     check_kind("lines", lines, (tuple, list), "a tuple of labels")
     check_kind("caption", caption, str, "a str")
     check_options({"width": width, "height": height}, SIZE)
-    x_titles = [x_titles] * count if isinstance(x_titles, str) else x_titles
+    count = len(panels)
+    options = [
+        _each("x_titles", x_titles, str, count),
+        _each("y_titles", y_titles, str, count),
+        _each("log_x", log_x, bool, count),
+        _each("log_y", log_y, bool, count),
+    ]
+    drawn = []
+    for (title, given), own in zip(
+        panels.items(), zip(*options, strict=True), strict=True
+    ):
+        check_kind(f"panel {title!r}", given, Mapping, "a mapping of label to (x, y)")
+        found = {
+            label: _numbers(f"curve {label!r} of panel {title!r}", curve)
+            for label, curve in given.items()
+        }
+        drawn.append(_Finished(found, title, *own, lines))
+    words = [panel.words for panel in drawn]
+    drawing = Drawing(drawn, count, width=width, height=height)
+    figure = drawing.build()
     if isinstance(y_titles, str):
-        y_titles = [y_titles] + [""] * (count - 1)
-    log_x, log_y = ([x] * count if isinstance(x, bool) else x for x in (log_x, log_y))
-    chosen = numbers(label for each in panels.values() for label in each)
-    axes = zip(y_titles, x_titles, log_y, log_x, strict=True)
-    drawn = [
-        _Finished(each, title, *own, lines, chosen)
-        for (title, each), own in zip(panels.items(), axes, strict=True)
-    ]
-    if all(fit(list(p.curves), count) and p.reach() for p in drawn):
-        drawn = [replace(p, ends=range(len(p.curves))) for p in drawn]
-    shared = not drawn[0].ends
-    drawing = Drawing(drawn, count, width=width, height=height, shared=shared)
-    y_title = y_titles[0]
-    words = [
-        panel_text(p.title, p.y_title or y_title, p.x_title, p.curves) for p in drawn
-    ]
-    return describe(drawing.build(), caption, words)
+        for index in range(1, count):
+            figure["layout"][f"yaxis{index + 1}"]["title"]["text"] = ""
+    return describe(figure, caption, words)

@@ -3,14 +3,19 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
-from labkit.lab.panels.figures.columns import Columns, decimate, number
-from labkit.lab.panels.figures.drawing import Curve, Panel, line
+from labkit.lab.panels.figures.drawing import Curve, Panel, decimate, line
 from labkit.lab.panels.figures.theme import COLOURS, INK, PAPER, axis, numbers
 
 KEPT, MIXED = COLOURS[:2]
+
+
+def number(value: object) -> float:
+    """Return a value as what can be drawn; nan for strings and missing values."""
+    return float(value) if isinstance(value, int | float) else math.nan
 
 
 @dataclass(frozen=True)
@@ -35,30 +40,39 @@ class Lines(Panel):
     y_range: tuple[float, float] | None = None
     marks: tuple[str, ...] = ()
 
-    def traces(self) -> list[dict]:
-        """Return plotly's traces, without their data."""
-        names, drawn = self.columns, []
-        labels = list(names.values() if isinstance(names, Mapping) else names)
-        chosen = numbers(labels)
-        for name, label in zip(names, labels, strict=True):
-            mode = "markers" if name in self.marks else "lines+markers"
-            drawn.append(line(chosen[label], label, mode))
-        return [trace | {"showlegend": len(names) > 1} for trace in drawn]
+    @property
+    def names(self) -> list[str]:
+        """The names in the legend; a curve alone has its panel's title."""
+        return self._labels if len(self.columns) > 1 else []
 
     @property
-    def ends(self) -> list[int]:
-        """Numbers of the curves that may have their names at their ends."""
-        return [i for i, name in enumerate(self.columns) if name not in self.marks]
+    def _labels(self) -> list[str]:
+        named = isinstance(self.columns, Mapping)
+        return list(self.columns.values() if named else self.columns)
+
+    def traces(self, chosen: Mapping[str, int] = MappingProxyType({})) -> list[dict]:
+        """Return plotly's traces, without their data; ``chosen`` numbers colours."""
+        chosen = numbers(self._labels) | chosen
+        return [
+            line(chosen[label], label, "markers" if name in self.marks else "lines+markers")
+            for name, label in zip(self.columns, self._labels, strict=True)
+        ]
 
     def axes(self) -> tuple[dict, dict]:
         """Return both axes, as plain data."""
         y = axis(self.y_title, log=self.log, limits=self.y_range)
         return axis(self.x_title), y
 
-    def values(self, data: Columns) -> list[Curve]:
-        """Return the data of each trace."""
-        curves = [(x, y, decimate(y)) for x, y in map(data.curve, self.columns)]
-        return [(x[kept], y[kept]) for x, y, kept in curves]
+    def values(self, data: Sequence[Mapping]) -> list[Curve]:
+        """Return the data of each trace, of the rows that have its column."""
+        curves = []
+        for name in self.columns:
+            rows = [row for row in data if name in row]
+            x = np.array([row["step"] for row in rows], dtype=np.float64)
+            y = np.array([number(row[name]) for row in rows])
+            kept = decimate(y)
+            curves.append((x[kept], y[kept]))
+        return curves
 
 
 @dataclass(frozen=True)
@@ -87,12 +101,16 @@ class Bars(Panel):
     x_title: str = "component"
     log: bool = False
 
-    ends = ()
     over_steps = False
 
-    def traces(self) -> list[dict]:
+    @property
+    def names(self) -> list[str]:
+        """The names in the legend; without a level there is one kind of bars."""
+        return [self.kept_label, self.mixed_label, self.level_label] * bool(self.level)
+
+    def traces(self, _: object = None) -> list[dict]:
         """Return plotly's traces, without their data."""
-        bar = {"type": "bar", "width": 0.8, "showlegend": self.level is not None}
+        bar = {"type": "bar", "width": 0.8}
         stripes = {
             "shape": "/",
             "fillmode": "replace",
@@ -107,7 +125,6 @@ class Bars(Panel):
             "mode": "lines",
             "name": self.level_label,
             "line": {"color": INK, "dash": "dash", "width": 2},
-            "showlegend": self.level is not None,
         }
         return [
             bar | {"name": self.kept_label, "marker": {"color": KEPT}},
@@ -129,9 +146,10 @@ class Bars(Panel):
         y |= {} if self.log else {"rangemode": "tozero"}
         return axis(self.x_title) | ticks, y
 
-    def values(self, data: Columns) -> list[Curve]:
+    def values(self, data: Sequence[Mapping]) -> list[Curve]:
         """Return the data of the kept bars, the mixed bars and the level line."""
-        newest = data.newest(self.columns)
+        wanted = set(self.columns)
+        newest = next((row for row in reversed(data) if wanted & row.keys()), {})
         heights = np.array([number(newest.get(name)) for name in self.columns])
         level = number(newest.get(self.level))
         x = np.arange(1.0, len(heights) + 1)

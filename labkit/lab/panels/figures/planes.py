@@ -1,6 +1,7 @@
 """Planes side by side, and what stands in them: arrows, ellipses, dots and paths."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,16 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
-from labkit.lab.panels.figures.drawing import corner, on_axes, panel_title, suffix
+from labkit.lab.panels.figures.drawing import (
+    BOLD,
+    INNER,
+    LEGEND,
+    LINE,
+    above,
+    on_axes,
+    panel_title,
+    suffix,
+)
 from labkit.lab.panels.figures.theme import GHOST, GRID, INK, axis, layout
 
 TURN = np.linspace(0, 2 * np.pi, 61)
@@ -40,16 +50,18 @@ def planes(
     widths : sequence of float, of the planes, relative to each other
     """
     count, start = len(titles), 0.0
-    gap = 0.1 if any(y_titles[1:]) else 0.05  # with room for the titles of axes
+    gap = 0.11 if any(y_titles[1:]) else 0.06  # with room for the titles of axes
     shares = np.array(widths or [1.0] * count)
     shares = shares / shares.sum() * (1 - gap * (count - 1))
     made = layout(width=960, height=height)
-    made["margin"] |= {"t": 52, "b": 84, "l": 60}
-    made["legend"] = {"orientation": "h", "x": 0, "y": 0, "yref": "container"}
-    made |= {"annotations": [], "uirevision": True}
+    pixels = shares * INNER
+    letters = (pixels / BOLD).astype(int)
+    most = max(len(wrap(*each)) for each in zip(titles, letters, strict=True))
+    made["margin"] |= {"t": 36 + LINE * most, "b": 60, "l": 60}
+    made |= {"annotations": [], "uirevision": True, "legend": LEGEND}
     for i, (title, ends) in enumerate(zip(titles, limits, strict=True)):
         k, end = suffix(i), start + shares[i]
-        made["annotations"].append(panel_title(title, corner(start, 1)))
+        made["annotations"].append(panel_title(title, above(i), pixels[i]))
         x, y = axis(x_titles[i], limits=ends[0]), axis(y_titles[i], limits=ends[1])
         x |= {"domain": [start, end], "anchor": f"y{k}", "nticks": 5}
         y |= {"anchor": f"x{k}", "nticks": 6}

@@ -9,46 +9,12 @@ function load(source) {
   const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
   const script = document.createElement("script");
   const done = new Promise((resolve, reject) => {
-    script.onload = () => resolve(fitting(globalThis.Plotly));
+    script.onload = () => resolve(globalThis.Plotly);
     script.onerror = () => reject(new Error("plotly.js could not be loaded"));
   });
   script.src = url;
   document.head.append(script);
   return done.finally(() => URL.revokeObjectURL(url));
-}
-
-// Figures that are no panels are drawn by JupyterLab, whatever their width: those that wait
-// and those that come later are fitted to it. Returns the library.
-function fitting(Plotly) {
-  const waiting = globalThis.labkitFigures ?? [];
-  globalThis.labkitFigures = { push: (figure) => fitted(Plotly, figure) };
-  for (const figure of waiting) fitted(Plotly, figure);
-  return Plotly;
-}
-
-// Where a figure is narrow its panels stand one below another, until it is wide again.
-function fitted(Plotly, figure) {
-  if ("labkitFitted" in figure.dataset) return; // its caption was rendered once more
-  figure.dataset.labkitFitted = "";
-  const height = parseFloat(figure.style.minHeight); // the layout's own may be forgotten
-  let [own, wide] = [null, 0];
-  const draw = redrawing(async () => {
-    own ??= { ...structuredClone(figure.layout), height };
-    roomy(figure, { meta: own.meta });
-    const layout = stacked(own, figure.clientWidth, figure.data);
-    figure.style.minHeight = `${layout.height}px`;
-    // JupyterLab draws anew at another size; a width and a height are kept then.
-    const width = Math.min(figure.clientWidth, own.width ?? Infinity);
-    await Plotly.react(figure, figure.data, { ...layout, width, autosize: false });
-  });
-  const follow = () => {
-    const now = figure.parentElement?.clientWidth; // none below a heading that is folded
-    if (!figure.clientWidth || now === wide || !figure.querySelector(".main-svg")) return;
-    wide = now;
-    if (own || wide < NARROW) draw();
-  };
-  new ResizeObserver(follow).observe(figure);
-  new MutationObserver(follow).observe(figure, { childList: true, subtree: true });
 }
 
 // A busy kernel answers late, one that is gone never does: a figure waits for whichever
@@ -131,7 +97,7 @@ async function render({ model, el }) {
       const version = model.get("version");
       if (model.get("ahead")) model.send({ taken: version });
       const { data, layout: wanted } = JSON.parse(model.get("figure"));
-      const layout = stacked(wanted, el.offsetWidth, data);
+      const layout = placed(wanted, el.offsetWidth, data);
       plot.setAttribute("aria-label", layout.meta?.alt ?? "");
       line.textContent = layout.meta?.caption ?? "";
       roomy(plot, layout);

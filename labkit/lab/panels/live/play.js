@@ -48,24 +48,14 @@ async function play(root, place) {
 
   const run = () => runs[knobs.reduce((i, knob, k) => i * knob.values.length + chosen[k], 0)];
 
-  let wide = figure.parentElement.clientWidth;
   const draw = redrawing(async () => {
     const { layout, traces } = run();
     const now = traces.map((each) => each[position]).filter(Boolean);
     const [data, style] = structuredClone([now, layout[position]]); // plotly writes into them
     for (const key of across) style[key] = { range: ranges[key], ...style[key] };
-    const fits = stacked(style, wide, data);
-    roomy(figure, fits);
-    for (const part of [figure, figure.parentElement]) part.style.height = `${fits.height}px`;
-    await Plotly.react(figure, data, { ...fits, uirevision: true });
-    if (figure._fullLayout.width !== figure.clientWidth && !fits.width) await Plotly.Plots.resize(figure);
+    await fit(figure, data, style);
   });
-  new ResizeObserver(() => {
-    const now = figure.parentElement.clientWidth;
-    if (!now || now === wide) return; // none in a section that is closed
-    wide = now;
-    draw();
-  }).observe(figure.parentElement);
+  sized(figure, draw);
   function show(to) {
     const { steps } = run();
     if (!steps.length) return void (at.textContent = "failed");
