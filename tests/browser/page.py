@@ -45,7 +45,7 @@ return {
   curves: outlines('.scatterlayer .trace path.js-line'),
   points: outlines('.scatterlayer .trace .points path'),
   bars: outlines('.barlayer .point path'),
-  notes: [...plot.querySelectorAll('.annotation-text')].map((note) => note.textContent),
+  notes: [...plot.querySelectorAll('.shape-label-text')].map((one) => one.textContent),
 };
 """
 
@@ -57,7 +57,7 @@ const plot = [...panel.querySelectorAll('.js-plotly-plot')].at(-1);
 const noted = window.labkitDrawings = {moved: null, drawings: []};
 window.labkitObserver?.disconnect();
 const note = () => {
-  const words = [...plot.querySelectorAll('.annotation-text')]
+  const words = [...plot.querySelectorAll('.shape-label-text')]
     .map((text) => text.textContent).join('; ');
   const points = (plot._fullData ?? [])
     .filter((curve) => curve.zorder !== -1)  // those of an earlier run are below

@@ -229,7 +229,7 @@ def test_a_small_plane_is_as_small_and_its_title_broken_where_it_is_narrow(
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_names_at_the_ends_of_curves_are_whole(driver, page, width):
+def test_the_names_of_a_legend_are_whole(driver, page, width):
     sized(driver, width, 844)
     names = wait(lambda: page.script(NAMES), "it is drawn")
     wait(lambda: all(right <= width for _, _, right in page.script(NAMES)), names)
@@ -282,5 +282,5 @@ def test_no_title_of_a_picture_lies_under_the_buttons_of_plotly(pictures, name):
     number = [*PICTURES].index(name)
     drawn = lambda: pictures.script(TITLES, number)  # noqa: E731
     (bar, *_), titles = wait(drawn, "it is drawn")
-    assert bar["bottom"] - bar["top"] > 10 and len(titles) >= 2
+    assert bar["bottom"] - bar["top"] > 10 and titles
     assert all(apart(bar, title) for title in titles)

@@ -12,7 +12,7 @@ from selenium.webdriver.common.by import By
 
 from labkit.lab.panels.figures.theme import colour_of
 from tests.browser.page import Page, wait
-from tests.browser.test_screen import apart, high, inside, paint, view
+from tests.browser.test_screen import high, inside, paint, view
 
 pytestmark = pytest.mark.browser
 
@@ -111,18 +111,6 @@ const drawn = plot.querySelector('.main-svg').getBoundingClientRect().height;
 return {left, top, right, bottom, drawn, wanted: plot._fullLayout.height};
 """
 # Of its panels: their titles' boxes, and where they begin.
-STILL_PANELS = """
-const plot = [...document.querySelectorAll('.js-plotly-plot')]
-  .find((each) => !each.closest('.labkit-screen'));
-const titles = [...plot.querySelectorAll('.annotation-text')].map((title) => {
-  const {left, top, right, bottom} = title.getBoundingClientRect();
-  return {left, top, right, bottom};
-});
-const panels = Object.values(plot._fullLayout._plots)
-  .map(({xaxis, yaxis}) => [xaxis._offset, yaxis._offset]);
-const {left, top, right, bottom} = plot.getBoundingClientRect();
-return {plot: {left, top, right, bottom}, titles, panels};
-"""
 # How many pixels of a box have nearly a colour, as a person sees it.
 OF_COLOUR = """
 const [shown, {left, top, right, bottom}, colour, done] = arguments;
@@ -184,21 +172,6 @@ def check_still(page):
     box = wait(fits, lambda: f"the figure fits: {page.script(STILL)}")
     assert box["bottom"] - box["top"] == pytest.approx(box["wanted"], abs=2)
     wait(lambda: inked(page, page.script(STILL)) > 1000, "something is drawn")
-
-
-def check_still_panels(page, narrow):
-    """They stand side by side or, where it is narrow, below each other, and whole."""
-
-    def placed():
-        found = page.script(STILL_PANELS)
-        (left, top), (next_left, next_top) = found["panels"]
-        below = abs(left - next_left) < 1 and next_top > top
-        beside = abs(top - next_top) < 1 and next_left > left
-        return (below if narrow else beside) and found
-
-    found = wait(placed, lambda: f"the panels' places: {page.script(STILL_PANELS)}")
-    assert apart(*found["titles"])
-    assert all(inside(title, found["plot"]) for title in found["titles"])
 
 
 def run_lies_on_the_one_before(page):
@@ -290,7 +263,6 @@ def test_what_is_seen_of_a_panel(page):
         check_question(page)
         assert page.script(BLANK) < 60 or width == 1280  # nothing is kept for hints
         check_still(page)
-        check_still_panels(page, narrow=width == 390)
         assert page.too_wide() <= 0
     run_lies_on_the_one_before(page)
     status_says_what_is_drawn(page)

@@ -16,4 +16,4 @@ def in_loop(test):
 
 def confirm(shown):
     """Say what a page says that has drawn the newest figure of a plot."""
-    shown.widget._heard(shown.widget, {"drawn": shown.widget.version}, [])
+    shown.widget._hear(shown.widget, {"drawn": shown.widget.version}, [])

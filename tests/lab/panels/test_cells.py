@@ -62,7 +62,7 @@ def test_a_lab_that_is_closed_leaves_nothing_behind(cell):
     widgets = [lab.plot.widget, *lab.controls.widgets.values(), lab.note, lab.turned]
     lab.close()
     assert all(widget.comm is None for widget in widgets)
-    assert lab.trace._subscribers == {} and lab.plot._timer is None
+    assert lab.trace._subscribers == {}
 
 
 @pytest.mark.parametrize("make", [make_lab, make_view])

@@ -1,4 +1,3 @@
-import numpy as np
 import plotly.graph_objects as go
 
 from labkit.instruments import Trace
@@ -15,22 +14,31 @@ def test_a_label_has_one_colour_in_all_panels():
     assert [c.showlegend for c in go.Figure(figure).data] == [True, True]
 
 
-def test_names_stand_at_the_ends_where_all_curves_reach_the_right_edge():
-    whole = {"one": ([1, 10], [1.0, 2.0]), "two": ([1, 9], [1.0, 3.0])}
-    figure = curves({"A": whole}, "s", "m", width=720)
-    *drawn, names = go.Figure(figure).data
-    assert not any(c.showlegend for c in drawn)
-    assert names.mode == "text" and list(names.x) == [10, 9]
-    assert np.allclose(names.y, [2, 3])
-    early = whole | {"two": ([1, 5], [1.0, 3.0])}
-    figure = curves({"A": early}, "s", "m", width=720)
-    assert [c.showlegend for c in go.Figure(figure).data] == [True, True]
+def test_one_legend_names_every_label_once():
+    both = {"one": ([1, 2], [1.0, 2.0]), "two": ([1, 2], [1.0, 3.0])}
+    figure = curves({"A": both, "B": both | {"three": ([1], [2])}}, "s", "m")
+    drawn = go.Figure(figure).data
+    assert [c.name for c in drawn if c.showlegend] == ["one", "two", "three"]
+    assert [c.name for c in drawn] == ["one", "two", "one", "two", "three"]
+    assert figure["layout"]["legend"]["orientation"] == "h"
+    titles = [axis["title"]["text"] for axis in axes(figure, "y")]
+    assert titles == ["m", ""]  # one for all stands at the first
 
 
-def test_reach_is_judged_on_the_axis_as_drawn():
-    lines = {"one": ([1, 1000], [1.0, 2.0]), "two": ([1, 300], [1.0, 3.0])}
-    assert curves({"A": lines}, "s", "m", log_x=True)["data"][-1]["mode"] == "text"
-    assert curves({"A": lines}, "s", "m")["data"][-1]["mode"] != "text"
+def axes(figure, letter):
+    layout = figure["layout"]
+    return [layout[key] for key in layout if key.startswith(f"{letter}axis")]
+
+
+def test_a_long_title_is_broken_and_has_room_above_its_panel():
+    drawn = {"one": ([1, 2], [1.0, 2.0])}
+    short, long = (
+        curves({title: drawn, "B": drawn}, "s", "m")["layout"]
+        for title in ("A", "a title that is much too long for half a page")
+    )
+    assert "<br>" in long["annotations"][0]["text"]
+    assert long["margin"]["t"] > short["margin"]["t"]
+    assert long["annotations"][0]["xref"] == "x domain"  # it goes where its panel goes
 
 
 def test_finished_curves_look_as_live_ones_do():
@@ -54,5 +62,5 @@ def test_standard_deviations_are_bars_and_theory_has_no_markers():
         "m",
         lines=("t",),
     )
-    assert figure["data"][0]["error_y"]["array"] == [0.1, 0.2]
+    assert figure["data"][0]["error_y"]["array"].tolist() == [0.1, 0.2]
     assert [c.mode for c in go.Figure(figure).data[:2]] == ["lines+markers", "lines"]

@@ -26,6 +26,7 @@ STYLE = f"""{style()}.{BELOW} {{
 # What plotly.js reads as base64; other arrays become lists.
 _BINARY = {"f8", "f4", "i4", "i2", "i1", "u4", "u2", "u1"}
 
+
 class Figure(dict):
     """A figure as plain data, ``data`` and ``layout``, that shows its caption below.
 

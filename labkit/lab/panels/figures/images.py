@@ -18,7 +18,7 @@ from labkit.lab.panels.figures.drawing import (
     suffix,
 )
 from labkit.lab.panels.figures.plot import Plot
-from labkit.lab.panels.figures.shown import Shown, loop_here
+from labkit.lab.panels.figures.shown import Shown
 from labkit.lab.panels.figures.theme import FITS, INK, PLAIN, axis, layout
 
 MIN_INTERVAL = 0.25  # seconds between two redraws of pictures
@@ -146,7 +146,7 @@ class HeatMap(Shown):
         words = panel_text("", f"colours are {colour_title}", "")
         figure = {"data": [heat, edge], "layout": made}
         self.figure = describe(figure, caption, [words])
-        self.widget = Plot(self.figure) if interactive else None
+        self.widget = Plot(lambda: self.figure) if interactive else None
 
     def draw(
         self, values: ArrayLike, *, title: str | None = None, corner: int | None = None
@@ -164,7 +164,7 @@ class HeatMap(Shown):
         edge["x"] = [] if corner is None else [at, at, end]
         edge["y"] = [] if corner is None else [-0.5, at, at]
         if self.interactive:
-            self.widget.show(self.figure)
+            self.widget.changed()
 
 
 class Scene(Shown):
@@ -174,8 +174,8 @@ class Scene(Shown):
     ----------
     figure_of : callable
         ``figure_of(now, before)`` returns a figure, as plain data, of what was given
-        last and of an earlier run: the last before :meth:`clear`, or what is pinned;
-        None where there is none.
+        last and of an earlier run, the last before :meth:`clear`; None where there is
+        none.
     interactive : bool, follow in a widget; otherwise a figure is built when asked for
     wait : float, seconds between two redraws
     clock : callable, returns the time in seconds; for tests
@@ -194,49 +194,33 @@ class Scene(Shown):
         clock: Callable[[], float] = time.monotonic,
     ):
         self._figure_of, self.interactive = figure_of, interactive
-        self._wait, self._clock = wait, clock
-        self._due, self._timer = -math.inf, None
         self.now = self._before = None
         self._beside, self._aligned = None, True  # a run without a turn of a knob
-        self._pinned = False
-        self.widget = Plot(self.figure, ahead=True) if interactive else None
+        self.widget = None
+        if interactive:
+            self.widget = Plot(lambda: self.figure, wait=wait, clock=clock)
 
     def draw(self, now: Any, _title: str = "") -> None:
-        """Show this, now or when the next redraw is due."""
+        """Show this as soon as a redraw is due."""
         self.now = now
-        self._soon()
+        self._changed()
 
-    def _soon(self) -> None:
-        """Redraw now or when the next redraw is due."""
-        wait = self._due - self._clock()
-        if wait <= 0:
-            self.update()
-        elif self._timer is None and (loop := loop_here()):
-            # Without an event loop nothing can be owed: the caller ends with update().
-            self._timer = loop.call_later(wait, self.update)
+    def _changed(self) -> None:
+        if self.interactive:
+            self.widget.changed()
 
     def update(self) -> None:
         """Redraw now; does nothing headless."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if self.interactive:
-            self.widget.show(self._drawn())
-            self._due = self._clock() + self._wait
+            self.widget.changed()
+            self.widget.flush()
 
     def clear(self) -> None:
-        """Forget what is shown; it stays in grey unless another is pinned."""
-        if self.now is not None and not self._pinned:
+        """Forget what is shown; it stays in grey."""
+        if self.now is not None:
             self._before = self.now
         self.now = None
-        self.update()
-
-    def pin(self, pinned: bool = True) -> None:
-        """Have what is shown stay as that of an earlier run."""
-        self._pinned = pinned
-        if pinned and self.now is not None:
-            self._before = self.now
-        self.update()
+        self._changed()
 
     def beside(self, picture: Any, aligned: bool = True) -> None:
         """Draw this in grey in place of an earlier run; with None no more.
@@ -244,27 +228,21 @@ class Scene(Shown):
         ``aligned`` says that it is of the same step; otherwise its curves alone are
         drawn, and no number of it is written beside those of the step.
         """
-        changed = picture is not self._beside or aligned != self._aligned
         self._beside, self._aligned = picture, aligned
-        if changed:
-            self._soon()
+        self._changed()
 
-    def _drawn(self) -> dict:
-        """Draw what is shown now, and what stands beside it."""
+    @property
+    def figure(self) -> Figure:
+        """What is shown now, and what stands beside it."""
         if self._beside is None:
-            return self._figure_of(self.now, self._before)
+            return Figure(self._figure_of(self.now, self._before))
         figure = self._figure_of(self.now, self._beside)
         for trace in figure["data"]:
             if trace.get("name") == EARLIER:
                 trace["name"] = WITHOUT
         if not self._aligned:
             figure["layout"] = self._figure_of(self.now, None)["layout"]
-        return figure
-
-    @property
-    def figure(self) -> Figure:
-        """What was drawn last."""
-        return Figure(self._drawn())
+        return Figure(figure)
 
 
 class Pictures(Scene):

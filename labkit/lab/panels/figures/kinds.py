@@ -54,7 +54,11 @@ class Lines(Panel):
         """Return plotly's traces, without their data; ``chosen`` numbers colours."""
         chosen = numbers(self._labels) | chosen
         return [
-            line(chosen[label], label, "markers" if name in self.marks else "lines+markers")
+            line(
+                chosen[label],
+                label,
+                "markers" if name in self.marks else "lines+markers",
+            )
             for name, label in zip(self.columns, self._labels, strict=True)
         ]
 

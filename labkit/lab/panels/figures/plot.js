@@ -9,7 +9,7 @@ function load(source) {
   const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
   const script = document.createElement("script");
   const done = new Promise((resolve, reject) => {
-    script.onload = () => resolve(globalThis.Plotly);
+    script.onload = resolve;
     script.onerror = () => reject(new Error("plotly.js could not be loaded"));
   });
   script.src = url;
@@ -78,44 +78,10 @@ function bring(el) {
   panel.scrollIntoView({ block: "nearest" });
 }
 
-async function render({ model, el }) {
-  await hearing(model);
-  const plot = document.createElement("div");
-  const line = document.createElement("p");
-  line.className = "labkit-caption";
-  plot.setAttribute("role", "img");
-  // A drawing that is to become lower would give its place a scroll bar, and plotly would
-  // draw the new one narrower by it.
-  plot.style.overflow = "hidden";
-  el.append(plot, line);
-  let width = 0;
-
-  const draw = redrawing(async () => {
-    try {
-      if (!globalThis.labkitPlotly?.loaded) line.textContent = "Waits for the kernel.";
-      const Plotly = await library(model);
-      const version = model.get("version");
-      if (model.get("ahead")) model.send({ taken: version });
-      const { data, layout: wanted } = JSON.parse(model.get("figure"));
-      const layout = placed(wanted, el.offsetWidth, data);
-      plot.setAttribute("aria-label", layout.meta?.alt ?? "");
-      line.textContent = layout.meta?.caption ?? "";
-      roomy(plot, layout);
-      // The height is ours, and so is the change of size: plotly's own forgets heights.
-      plot.style.height = `${layout.height}px`;
-      const config = { ...model.get("config"), responsive: false };
-      await Plotly.react(plot, data, { uirevision: true, ...layout }, config);
-      bring(el);
-      model.send({ drawn: version });
-    } catch (error) {
-      const lost = model.get("lost") ? " The run goes on without it." : "";
-      line.textContent = `The figure cannot be drawn: ${error.message}.${lost}`;
-    }
-  });
-
-  // Frames show where the kernel has what is held. It is told the newest place alone, as
-  // soon as it has heard the one before: ipywidgets holds back what comes meanwhile.
-  // A redraw ends a capture of the pointer, so that it is followed in the whole page.
+// Frames show where the kernel has what is held. It is told the newest place alone, as
+// soon as it has heard the one before: ipywidgets holds back what comes meanwhile.
+// A redraw ends a capture of the pointer, so that it is followed in the whole page.
+function draggable(plot, model) {
   const press = (event) => {
     const held = event.button ? null : hold(plot, event);
     if (!held) return;
@@ -141,13 +107,40 @@ async function render({ model, el }) {
     const held = hold(plot, event);
     event.target.style.cursor = held ? (held.index === null ? "pointer" : "grab") : "";
   });
-  const sized = new ResizeObserver(() => {
-    if (width === el.offsetWidth || !plot.querySelector(".main-svg")) return;
-    width = el.offsetWidth;
-    if (width) draw();
+}
+
+async function render({ model, el }) {
+  await hearing(model);
+  const plot = document.createElement("div");
+  const line = document.createElement("p");
+  line.className = "labkit-caption";
+  plot.setAttribute("role", "img");
+  // A drawing that is to become lower would give its place a scroll bar, and plotly would
+  // draw the new one narrower by it.
+  plot.style.overflow = "hidden";
+  const place = document.createElement("div");
+  place.append(plot);
+  el.append(place, line);
+
+  const draw = redrawing(async () => {
+    try {
+      if (!globalThis.Plotly) line.textContent = "Waits for the kernel.";
+      await library(model);
+      const [version, begin] = [model.get("version"), performance.now()];
+      const { data, layout } = JSON.parse(model.get("figure"));
+      plot.setAttribute("aria-label", layout.meta?.alt ?? "");
+      line.textContent = layout.meta?.caption ?? "";
+      await fit(plot, data, layout, { ...model.get("config"), responsive: false });
+      bring(el);
+      // The page has as long again for other things, such as a click on Pause.
+      setTimeout(() => model.send({ drawn: version }), performance.now() - begin);
+    } catch (error) {
+      line.textContent = `The figure cannot be drawn: ${error.message}.`;
+    }
   });
-  sized.observe(el);
-  model.on("change:version change:lost", draw);
+  draggable(plot, model);
+  const follow = sized(plot, () => draw());
+  model.on("change:version", draw);
   draw();
   const tell = () => model.send({ has: model.get("version") });
   tell();
@@ -157,8 +150,8 @@ async function render({ model, el }) {
   connection?.connect(back);
   return () => {
     connection?.disconnect(back);
-    sized.disconnect();
-    model.off("change:version change:lost", draw);
+    follow.disconnect();
+    model.off("change:version", draw);
     globalThis.Plotly?.purge(plot);
   };
 }

@@ -38,7 +38,10 @@ function placed(layout, width, data) {
     const y = layout[x].anchor?.replace("y", "yaxis") ?? x.replace("x", "y");
     return { x, y, left: layout[x].domain?.[0] ?? 0, up: layout[y]?.domain ?? [0, 1] };
   });
-  Object.assign(made, { width: undefined, margin: { ...margin, l: 44, r: 12 } });
+  const more = ROW * Math.max(0, rows(data, width) - rows(data, 2 * NARROW));
+  made.height = (layout.height ?? 450) + more;
+  made.margin = { ...margin, l: 44, r: 12 };
+  delete made.width;
   if (new Set(boxes.map(({ left }) => left)).size < 2) return made;
   boxes.sort((one, other) => other.up[1] - one.up[1] || one.left - other.left);
   const high = ({ up: [low, top] }) => (top - low) * ((layout.height ?? 450) - t - b);
@@ -50,7 +53,7 @@ function placed(layout, width, data) {
     made[box.y].domain = [low / total, top / total];
     top = low - APART;
   }
-  made.height = total + t + b + ROW * rows(data, width);
+  made.height = total + t + b + more;
   return made;
 }
 
@@ -61,11 +64,11 @@ function roomy(figure, { meta }) {
 }
 
 // Draws what a page shows in a figure, at its height and the width of its place.
-async function fit(figure, data, layout) {
+async function fit(figure, data, layout, config) {
   const wanted = placed(layout, figure.parentElement.clientWidth, data);
   roomy(figure, wanted);
   for (const part of [figure, figure.parentElement]) part.style.height = `${wanted.height}px`;
-  await Plotly.react(figure, data, { ...wanted, uirevision: true });
+  await Plotly.react(figure, data, { uirevision: true, ...wanted }, config);
   if (!wanted.width && figure._fullLayout.width !== figure.clientWidth)
     await Plotly.Plots.resize(figure);
 }
@@ -73,10 +76,12 @@ async function fit(figure, data, layout) {
 // Calls when the place of a figure has another width; none in a section that is closed.
 function sized(figure, call) {
   let wide = 0;
-  new ResizeObserver(() => {
+  const observer = new ResizeObserver(() => {
     const now = figure.parentElement.clientWidth;
     if (!now || now === wide) return;
     wide = now;
     call();
-  }).observe(figure.parentElement);
+  });
+  observer.observe(figure.parentElement);
+  return observer;
 }

@@ -66,19 +66,22 @@ class Boxes(Shown):
             rows.append(HBox([box, mark]))
         shown = [VBox([*rows, HTML("<i>Fill in a box and press Enter.</i>")])]
         if self._draw:
-            self.plot = Plot(self._draw([math.nan] * len(rows)))
+            self.plot = Plot(lambda: self._draw(self._values()))
             shown.append(VBox([self.plot], layout=DRAWN))
         return HBox(shown, layout=SIDES).add_class("labkit-boxes")
 
     def _filled(self, _: object = None) -> None:
-        values = [number(box.value) for box in self.boxes]
+        values = self._values()
         right = self.answers.values()
         for mark, box, value, answer in zip(
             self.marks, self.boxes, values, right, strict=True
         ):
             mark.value = self.judged(value, answer) if box.value.strip() else ""
         if self._draw:
-            self.plot.show(self._draw(values))
+            self.plot.changed()
+
+    def _values(self) -> list[float]:
+        return [number(box.value) for box in self.boxes]
 
     def judged(self, value: float, answer: float) -> str:
         """Say whether a value is the answer, or on which side of it."""

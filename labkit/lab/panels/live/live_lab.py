@@ -17,8 +17,8 @@ from ipywidgets import Box, HBox, Label, ToggleButton, VBox
 from labkit.check import check_options, integer
 from labkit.instruments import Trace
 from labkit.lab.panels.figures.captions import Figure
-from labkit.lab.panels.figures.columns import number
 from labkit.lab.panels.figures.images import Pictures, Scene
+from labkit.lab.panels.figures.kinds import number
 from labkit.lab.panels.figures.shown import Shown, close, embedded, loop_here
 from labkit.lab.panels.live.cells import begin, replace_earlier, run
 from labkit.lab.panels.live.controls import Controls
@@ -158,10 +158,7 @@ class LiveLab(Shown):
             more = ToggleButton(**said, tooltip="Show the other plots, or hide them")
             more.observe(lambda change: self._unfold(change["new"]), "value")
             below.append(more.add_class("labkit-all-plots"))
-        said = {"description": "Pin this run", "icon": "thumb-tack"}
-        pin = ToggleButton(**said, tooltip="Keep this run in grey, beside later ones")
-        pin.observe(lambda change: self._pin(change["new"]), "value")
-        below += pin.add_class("labkit-pin"), self.turned, self.outcome
+        below += self.turned, self.outcome
         shown.append(HBox(below, layout=BELOW))
         left = VBox([self.controls.widget], layout=LEFT).add_class("labkit-side")
         sides = left, VBox(shown, layout=RIGHT)
@@ -185,10 +182,6 @@ class LiveLab(Shown):
         if self.experiment.picture:
             self.plot.widget.layout.display = None if unfolded else "none"
         self.plot.unfold(unfolded)
-
-    def _pin(self, pinned: bool) -> None:
-        for part in filter(None, (self.plot, self.pictures)):
-            part.pin(pinned)
 
     def close(self) -> None:
         """Stop for good and leave the page, as when the panel's cell runs again."""
@@ -255,8 +248,6 @@ class LiveLab(Shown):
             self.outcome.value = f"{self._twin}{self._score}"
 
     def _look_back(self, row):
-        if self.plot:
-            self.plot.show_until(row["step"])
         self._draw(row)
 
     def _draw(self, row):

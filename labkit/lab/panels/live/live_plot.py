@@ -1,37 +1,14 @@
 """A figure that follows a trace while it grows."""
 
-import contextlib
-import functools
-import math
 import time
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-from IPython import get_ipython
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from labkit.instruments import Trace
 from labkit.lab.panels.figures.captions import Figure, describe
-from labkit.lab.panels.figures.columns import Columns
 from labkit.lab.panels.figures.drawing import Drawing
 from labkit.lab.panels.figures.kinds import Bars, Lines, check_panels
 from labkit.lab.panels.figures.plot import Plot
-from labkit.lab.panels.figures.shown import Shown, loop_here
-
-MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
-MAX_PAUSE = 2.0  # seconds left to a browser that was slow, as one that still loads
-MAX_SHARE = 0.2  # of the time goes to redrawing, however long the trace has grown
-ENOUGH = 20  # rows after which a panel that has nothing to draw is folded
-
-
-def _alone(method):
-    """Have a method wait for others of the same plot, on other threads."""
-
-    @functools.wraps(method)
-    def waiting(self, *args):
-        with self._lock:
-            return method(self, *args)
-
-    return waiting
+from labkit.lab.panels.figures.shown import Shown
 
 
 class LivePlot(Shown):
@@ -42,12 +19,10 @@ class LivePlot(Shown):
     trace : Trace, what to show; rows that it already has are drawn at once
     panels : sequence of Lines or Bars, row by row, at least one
     interactive : bool
-        Follow the trace in a widget; otherwise a figure is built when asked for, and
-        one on a notebook's page is that of the trace after each cell that went on.
+        Follow the trace in a widget; otherwise a figure is built when asked for.
     title : str, of the figure
-    caption : str, a sentence below: what to look at, and what it means; behind it a
-        widget says which panels are folded because no row has what they draw, and
-        whose the grey curves are: those of the run before, or of one that is pinned
+    caption : str, a sentence below: what to look at, and what it means; behind it
+        stands whose the grey curves are
     first : int >= 1, panels drawn in a widget until `unfold`; by default all
     columns : int >= 1, panels side by side
     width, height : int
@@ -91,137 +66,44 @@ class LivePlot(Shown):
         self.interactive, self._caption = interactive, caption
         self._size = {"columns": columns, "title": title}
         self._size |= {"width": width, "height": height, "low": low}
-        self._first, self._all = first if interactive else None, False
-        self._folded = ()  # titles of panels without data
-        self._ghost, self._pinned = None, False  # columns of a run, drawn in grey
-        self._beside = None  # those of the same run without a turn of a knob
-        self._lay_out()
-        self._clock = clock
-        self._due = -math.inf  # the earliest time of the next redraw
-        self._late = False  # whether there are rows after it
-        self._timer = None  # for which one is to come
+        self._first = first if interactive else None
+        self._before = None  # the trace of another run, in grey
+        self._without = ()  # rows of the same run without a turn of a knob
         self._marks = {}  # x to text
-        self._noted = False  # whether marks changed since the last redraw
-        self._unsubscribe, self._figure, self.widget = (lambda: None), None, None
-        self._lock = contextlib.nullcontext()
-        self.trace, self._data = trace, Columns(trace)
+        self.trace, self.widget, self._unsubscribe = trace, None, None
+        self.unfold(False)
         if interactive:
-            self._figure = self._build()
-            self.widget = Plot(self._figure, clock=clock)
-            self._lock = self.widget.lock
-            self.widget.when_drawn(self._drawn)
-            self._unsubscribe = trace.subscribe(self._on_row)
+            self.widget = Plot(self._build, clock=clock)
+            self.attach(trace)
 
-    def _ipython_display_(self):
-        if self.interactive:
-            super()._ipython_display_()
-        elif handle := self._build().display():
-            _renew_after_cells(self, handle)
-
-    @property
-    def figure(self) -> Figure:
-        """What is drawn if interactive, else built just now."""
-        return self._figure if self.interactive else self._build()
-
-    def replayed(self, rows: Iterable[Mapping]) -> Iterator[tuple[Mapping, list]]:
-        """Of each row, x and y of all that were drawn if a run had come to it."""
-        trace = Trace()
-        data = Columns(trace)
-        for row in rows:
-            trace.log(**row)
-            yield row, self._drawing.values(data.read())
-
-    @_alone
-    def update(self) -> None:
-        """Redraw now, whenever the last redraw was; does nothing headless."""
-        self._cancel_timer()
-        if not self.interactive:
-            return
-        begin = self._clock()
-        data = self._data.read()
-        if (folded := self._empty()) != self._folded:
-            self._folded = folded
-            self._lay_out()
-            self._figure = self._build()
-        self._drawing.fill(self._figure, data)
-        if self._noted:
-            self._figure["layout"] |= self._notes()
-            self._noted = False
-        self.widget.show(self._figure)
-        self._late = False
-        end = self._clock()
-        self._due = max(begin + MIN_INTERVAL, end + (end - begin) / MAX_SHARE)
-
-    @_alone
     def unfold(self, unfolded: bool = True) -> None:
         """Draw all panels, or the first ones only."""
-        self._all = unfolded
-        self._lay_out()
-        self._renew()
+        shown = self.panels[: None if unfolded else self._first]
+        self.drawing = Drawing(shown, **self._size)
+        self.changed()
 
-    @_alone
     def attach(self, trace: Trace) -> None:
         """Follow another trace, as after a reset; the one before is drawn in grey."""
-        self._unsubscribe()
-        if len(self.trace) and not self._pinned:
-            self._keep()
-        self.trace, self._data, self._beside = trace, Columns(trace), None
-        self._noted, self._marks = bool(self._marks), {}
+        self.detach()
+        if trace is not self.trace:
+            if len(self.trace):
+                self._before = self.trace
+            self._without, self._marks = (), {}
+        self.trace = trace
         if self.interactive:
-            self._unsubscribe = trace.subscribe(self._on_row)
-        self._renew()
+            self._unsubscribe = trace.subscribe(lambda _: self.changed())
+        self.changed()
 
-    @_alone
-    def pin(self, pinned: bool = True) -> None:
-        """Have the run that is drawn stay, in grey, until it is not pinned any more."""
-        self._pinned = pinned
-        if pinned and len(self.trace):
-            self._keep()
-        self._renew()
-
-    @_alone
-    def beside(self, rows: Sequence[Mapping]) -> None:
-        """Draw these rows in grey, those of the same run without a turn of a knob."""
-        before, self._beside = self._beside, None
-        if rows:
-            trace = Trace()
-            for row in rows:
-                trace.log(**{k: v for k, v in row.items() if k != "pictures"})
-            self._beside = Columns(trace).read()
-        if self._beside or before:
-            self._renew()
-
-    def _keep(self) -> None:
-        """Draw all of this run in grey from now on."""
-        self._ghost = Columns(self.trace).read()
-
-    def _renew(self) -> None:
-        """Build the figure anew, and show it."""
-        if self.interactive:
-            self._figure = self._build()
-            self.update()
-
-    def _lay_out(self) -> None:
-        """Make room for the panels that are to be seen."""
-        there = [panel for panel in self.panels if panel.title not in self._folded]
-        shown = there[: None if self._all else self._first]
-        self._drawing = Drawing(shown, **self._size)
-
-    def _empty(self) -> tuple[str, ...]:
-        """Titles of panels that this run has nothing for; none if it has for none."""
-        filled = self._data.filled
-        none = [p.title for p in self.panels if filled.isdisjoint(p.columns)]
-        if len(self.trace) < ENOUGH:  # it is too early to say: as in the run before
-            none = [title for title in none if title in self._folded]
-        return () if len(none) == len(self.panels) else tuple(none)
-
-    @_alone
     def detach(self) -> None:
         """Follow no trace any more; what is drawn stays."""
-        self._unsubscribe()
-        self._cancel_timer()
+        if self._unsubscribe:
+            self._unsubscribe()
 
-    @_alone
+    def beside(self, rows: Sequence[Mapping]) -> None:
+        """Draw these rows in grey, those of the same run without a turn of a knob."""
+        self._without = rows
+        self.changed()
+
     def mark(self, x: float, text: str, instead_of: float | None = None) -> None:
         """Draw a dotted line and a text at step `x`, in all panels of lines.
 
@@ -229,94 +111,47 @@ class LivePlot(Shown):
         """
         self._marks.pop(instead_of, None)
         self._marks[float(x)] = text
-        self._noted = True
-        if self.interactive:
-            # A hand is on the knob: it waits for no share of the time.
-            self._due = min(self._due, self.widget.sent + MIN_INTERVAL)
-            self._on_row(None)
+        self.changed()
 
-    @_alone
-    def show_until(self, step: int | None) -> None:
-        """Draw only the rows up to `step`; ``None`` or the last step follows again."""
-        rows = self.trace.rows
-        if step is not None and rows and step >= rows[-1]["step"]:
-            step = None
-        self._data.until, self._noted = step, bool(self._marks)
-        self.update()
+    def changed(self) -> None:
+        """Redraw as soon as it is due; does nothing headless."""
+        if self.widget:
+            self.widget.changed()
 
-    @_alone
-    def _drawn(self, seconds: float) -> None:
-        """Hear that the browser has drawn: leave it as long again for other things.
+    def update(self) -> None:
+        """Redraw now; does nothing headless."""
+        if self.widget:
+            self.widget.changed()
+            self.widget.flush()
 
-        Else one slower than the kernel would fall behind, and every button would wait.
-        """
-        if not self._noted:  # a mark waits no longer
-            self._due = max(self._due, self._clock() + min(seconds, MAX_PAUSE))
-        if self._late and loop_here():
-            self._cancel_timer()
-            self._on_row(None)
-
-    @_alone
-    def _on_row(self, _row) -> None:
-        wait = max(self._due, self.widget.due) - self._clock()
-        if wait <= 0:
-            self.update()
-            return
-        self._late = True
-        if self._timer is None and wait < math.inf and (loop := loop_here()):
-            # Without an event loop nothing can be owed: the caller ends with update().
-            self._timer = loop.call_later(wait, self.update)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    @property
+    def figure(self) -> Figure:
+        """The figure as it is now."""
+        return self._build()
 
     def _build(self) -> Figure:
-        figure = self._drawing.build(self._data.read())
-        self._titles = figure["layout"]["annotations"]
-        figure["layout"] |= self._notes()
-        for grey, width in ((self._ghost, 1), (self._beside, 2)):
-            if grey:
-                figure["data"] += self._drawing.ghosts(grey, width)
-        words = [panel.words for panel in self._drawing.panels]
+        figure = self.drawing.build(self.trace.rows)
+        figure["layout"]["shapes"] = self.drawing.marks(self._marks)
+        if self._before:
+            figure["data"] += self.drawing.ghosts(self._before.rows)
+        if self._without:
+            figure["data"] += self.drawing.ghosts(self._without, width=2)
+        words = [panel.words for panel in self.drawing.panels]
         return describe(figure, " ".join(filter(None, self._said())), words)
 
     def _said(self) -> Iterator[str]:
-        """The caption; whose run is grey; which panels are folded, and why."""
+        """The caption, and whose run is grey."""
         yield self._caption
-        if self._ghost:
-            whose = "the run that is pinned" if self._pinned else "the run before"
-            yield f"Grey: {whose}{self._ghost.differs(self.trace)}."
-        if self._beside:
+        if self._before:
+            own, other = (
+                t.header["parameters"] or {} for t in (self._before, self.trace)
+            )
+            parts = {k: v for k, v in own.items() if other.get(k) != v}
+            text = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in parts.items())
+            yield f"Grey: the run before{text and f' ({text})'}."
+        if self._without:
             yield "Thicker grey: the same run without the turn."
-        if self._folded:
-            folded = ", ".join(self._folded)
-            yield f"Folded, for this run has no numbers of it: {folded}."
-
-    def _notes(self) -> dict:
-        """Return what is written and drawn over the panels: titles and marks."""
-        end = math.inf if self._data.until is None else self._data.until
-        marks = [(x, text) for x, text in self._marks.items() if x <= end]
-        drawn = self._drawing.marks(marks)
-        return drawn | {"annotations": [*self._titles, *drawn["annotations"]]}
 
     def __repr__(self) -> str:
         titles = ", ".join(panel.title for panel in self.panels)
         return f"LivePlot({self.trace!r}: {titles})"
-
-
-def _renew_after_cells(plot: LivePlot, handle) -> None:
-    """Show a headless plot's trace where it stands, after each cell that adds rows."""
-    link, shown = weakref.ref(plot), [plot.trace, len(plot.trace)]
-    events = get_ipython().events
-
-    def renew(*_):
-        plot = link()
-        if plot is None:
-            events.unregister("post_run_cell", renew)
-        elif shown != [plot.trace, len(plot.trace)]:
-            shown[:] = plot.trace, len(plot.trace)
-            handle.update(plot.figure._repr_mimebundle_(), raw=True)
-
-    events.register("post_run_cell", renew)

@@ -139,11 +139,11 @@ def _pictures(lab, rows) -> Iterator[tuple[int, dict]]:
 
 
 def _plots(lab, rows) -> Iterator[tuple[int, dict]]:
-    figure = plain(lab.figure)
-    logged = ({k: v for k, v in row.items() if k != "pictures"} for row in rows)
-    for row, values in lab.plot.replayed(logged):
+    figure, drawing, seen = plain(lab.figure), lab.plot.drawing, []
+    for row in rows:
+        seen.append({k: v for k, v in row.items() if k != "pictures"})
         if row.get("measured", True):
-            points = [{"x": plain(x), "y": plain(y)} for x, y in values]
+            points = [{"x": plain(x), "y": plain(y)} for x, y in drawing.values(seen)]
             data = [a | b for a, b in zip(figure["data"], points, strict=True)]
             yield row["step"], figure | {"data": data}
 

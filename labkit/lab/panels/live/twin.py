@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from labkit.lab.panels.figures.columns import number
+from labkit.lab.panels.figures.kinds import number
 from labkit.lab.panels.live.cells import MIN_SLEEP
 
 if TYPE_CHECKING:
