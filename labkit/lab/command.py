@@ -1,4 +1,4 @@
-"""The ``labkit`` command: notebooks run headless, exercises, the papers reproduced."""
+"""The ``labkit`` command: notebooks run headless, and the papers reproduced."""
 
 import os
 import sys
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import typer
 
-from labkit.lab.exercises.command import app as exercise
 from labkit.lab.runs import cli
 from labkit.lab.runs.parameters import RunRefused
 
@@ -38,7 +37,6 @@ def reproduce(context: typer.Context) -> None:
 
 app, main = cli.app, cli.main
 cli.DRAWN["compare"] = draw_noise
-app.add_typer(exercise, name="exercise", help="Exercises, for learners and teachers.")
 handed_on = {
     "ignore_unknown_options": True,
     "allow_extra_args": True,

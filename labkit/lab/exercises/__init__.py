@@ -16,9 +16,7 @@ curve is a :class:`~labkit.lab.exercises.answers.Question` in the same tuple.
 Modules: ``blank`` makes the text, ``in_place`` puts a function into the library,
 ``guard`` limits it and puts errors into words, ``mutants`` makes the likely slips,
 ``judging`` puts these together, ``words`` has what a notebook calls, and ``panel`` lets
-a live panel run with a learner's step. For teachers, ``versions`` draws sizes and
-constants, ``student`` makes notebooks, ``grading`` judges them, and ``command`` is
-``labkit exercise``.
+a live panel run with a learner's step.
 """
 
 from labkit.lab import lazily

@@ -144,9 +144,6 @@ def judge_repaired(answer: Callable, measured: list) -> tuple[bool, str]:
     )
 
 
-# What may be drawn of an example, see labkit.lab.exercises.versions.
-BOUNDS = {"D": (9, 14), "N": (5, 7), "J": (2, 4), "ridge": (0.02, 0.2)}
-
 EXERCISES = (
     Exercise(
         name="bpls-ridge",

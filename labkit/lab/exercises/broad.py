@@ -146,9 +146,6 @@ def judge_weights(answer: Callable, measured: tuple) -> tuple[bool, str]:
     return off < 1e-10, f"The weights {words} {off:.2g}, relative to the largest."
 
 
-# What may be drawn of an example, see labkit.lab.exercises.versions.
-BOUNDS = {"ridge": (0.3, 1.5)}
-
 EXERCISES = (
     Exercise(
         name="broad-weights",

@@ -103,17 +103,6 @@ def batches() -> Sequence[Tensor]:
     return [torch.tensor(sizes, dtype=torch.float64)]
 
 
-# Theorems on an example, of which the sizes and constants may be drawn
-
-BOUNDS = {
-    "unknowns": (7, 10),
-    "equations": (11, 14),
-    "damping": (0.3, 0.9),
-    "rows": (6, 9),
-    "unit": (0.3, 3.0),
-}
-
-
 def on_system(
     theorem: Callable,
     k: int,

@@ -25,10 +25,6 @@ def two_steps(**options: float) -> Sequence[Tensor]:
     return found if velocity is None else [*found, velocity]
 
 
-# What may be drawn of an example, see labkit.lab.exercises.versions.
-BOUNDS = {"n": (4, 8), "count": (2, 3), "steps": (3, 6)}
-BOUNDS |= {"forgetting": (0.8, 0.95), "mean_weight": (0.2, 0.6)}
-
 EXERCISES = (
     Exercise(
         name="rls-gain",

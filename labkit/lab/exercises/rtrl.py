@@ -26,8 +26,6 @@ from labkit.rtrl.kronecker import kf_step, mix, ok_step
 from labkit.rtrl.snap import snap1_step
 from labkit.rtrl.uoro import uoro_step
 
-# What may be drawn of an example, see labkit.lab.exercises.versions.
-BOUNDS = {"inputs": (5, 7), "terms": (3, 8), "scale": (0.4, 0.8)}
 UORO, KF, OK = (
     (partial(unbiased, name), partial(least_noise, name), partial(apart, name))
     for name in ("UORO", "KF-AVG", "OK")

@@ -80,9 +80,9 @@ def _start(
     return partial(make, name, sizes), start, xs
 
 
-def unbiased(name: str, **drawn_sizes: float) -> Finding:
+def unbiased(name: str) -> Finding:
     """Judge the mean of a learner's last step over all its signs."""
-    return theorems.unbiased(*_start(name, ExampleSizes(**drawn_sizes)), free=1)
+    return theorems.unbiased(*_start(name, ExampleSizes()), free=1)
 
 
 def unbiased_in_two_steps(name: str) -> Finding:
@@ -91,9 +91,9 @@ def unbiased_in_two_steps(name: str) -> Finding:
     return theorems.unbiased(making, start, xs[:2])
 
 
-def least_noise(name: str, **drawn_sizes: float) -> Finding:
+def least_noise(name: str) -> Finding:
     """Judge the noise of a learner's last step."""
-    sizes = ExampleSizes(**drawn_sizes)
+    sizes = ExampleSizes()
     started = _start(name, sizes)
     if name == "OK":
         return theorems.of_least_variance(*started, sizes.terms)
@@ -102,24 +102,24 @@ def least_noise(name: str, **drawn_sizes: float) -> Finding:
     )
 
 
-def apart(name: str, **drawn_sizes: float) -> Finding:
+def apart(name: str) -> Finding:
     """Judge whether the sequences of a batch see each other."""
-    sizes = ExampleSizes(**drawn_sizes)
+    sizes = ExampleSizes()
     xs = drawn(steps_of(name, sizes), 4, sizes.inputs, seed=2)
     return theorems.sequences_apart(partial(make, name, sizes), xs)
 
 
-def carries(name: str, *, own_unit: bool = False, **drawn_sizes: float) -> Finding:
+def carries(name: str, *, own_unit: bool = False) -> Finding:
     """Judge the recursion of the influence."""
-    sizes = ExampleSizes(**drawn_sizes)
+    sizes = ExampleSizes()
     kept = theorems.own_unit(cell(sizes)) if own_unit else None
     xs = drawn(3, BATCH, sizes.inputs, seed=2)
     return theorems.recursion(make(name, sizes, BATCH), xs, kept)
 
 
-def back_propagation(**drawn_sizes: float) -> Finding:
+def back_propagation() -> Finding:
     """Judge exact RTRL by back-propagation through four steps."""
-    sizes = ExampleSizes(**drawn_sizes)
+    sizes = ExampleSizes()
     xs, dLs = (
         drawn(4, BATCH, sizes.inputs, seed=2),
         drawn(4, BATCH, sizes.units, seed=3),

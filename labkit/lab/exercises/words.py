@@ -4,39 +4,32 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from labkit.check import YES_OR_NO, check_kind, check_options, integer, optional
+from labkit.check import YES_OR_NO, check_kind, check_options
 from labkit.lab.exercises.answers import Question
 from labkit.lab.exercises.judging import Exercise, Judgement, judge
 from labkit.lab.exercises.shown import Checked, Words
-from labkit.lab.exercises.versions import varied
 
 ROOMS = ("rls", "bpls", "hessian_free", "broad", "rtrl", "compare")
 _given: dict[str, int] = {}  # hints that were given, by exercise
 _done: dict[str, bool] = {}  # whether the last answer was right, by exercise
 
 
-def exercise(name: str, seed: int | None = None) -> Exercise | Question:
+def exercise(name: str) -> Exercise | Question:
     """Return an exercise by its name; KeyError, with the known ones, if there is none.
 
-    With a seed, the sizes and constants of its example are drawn. Only the module of
-    its room is imported.
+    Only the module of its room is imported.
     """
     check_kind("name", name, str, "the name of an exercise")
-    check_options({"seed": seed}, {"seed": optional(integer(0))})
-    return _exercise(name, seed)
+    return _exercise(name)
 
 
 @cache
-def _exercise(name, seed):
+def _exercise(name):
     room = max((r for r in ROOMS if name.startswith(f"{r}-")), key=len, default="")
     known = exercises(room) if room else exercises()
     if name not in known:
         raise KeyError(f"there is no exercise {name!r}; known are {', '.join(known)}")
-    found = known[name]
-    if seed is None or isinstance(found, Question):
-        return found
-    bounds = getattr(import_module(f"labkit.lab.exercises.{room}"), "BOUNDS", {})
-    return varied(found, bounds, seed)
+    return known[name]
 
 
 def exercises(*rooms: str) -> dict[str, Exercise | Question]:
@@ -45,9 +38,7 @@ def exercises(*rooms: str) -> dict[str, Exercise | Question]:
     return {each.name: each for module in modules for each in module.EXERCISES}
 
 
-def check(
-    name: str, answer: Any = ..., *, solve: bool = False, seed: int | None = None
-) -> Checked:
+def check(name: str, answer: Any = ..., *, solve: bool = False) -> Checked:
     """Judge an answer, and say what is wrong with it.
 
     Parameters
@@ -56,7 +47,6 @@ def check(
     answer : the function that the learner wrote, or her number, word or curve
         ``...`` is an answer that is not there yet; nothing fails then.
     solve : bool, judge the library's own lines in the place of the answer
-    seed : int, optional, draw the sizes and constants of the example
 
     Examples
     --------
@@ -64,7 +54,7 @@ def check(
     >>> check("rls-gain", gain).right
     True
     """
-    found = exercise(name, seed)
+    found = exercise(name)
     check_options({"solve": solve}, {"solve": YES_OR_NO})
     if solve:
         answer = found.own()
