@@ -243,7 +243,7 @@ WEIGHTS = {
     "= core": (98_000, 90_823),
     "labkit/lab/panels": (30_000, 40_816),
     "labkit/lab/{rls,bpls,hessian_free,broad,rtrl,compare}": (29_000, 53_700),
-    "labkit/lab/exercises": (13_000, 29_200),
+    "labkit/lab/exercises": (13_000, 25_075),
     "labkit/lab/runs": (10_500, 16_400),
     "labkit/lab/datasets": (6_000, 8_200),
     "labkit/lab": (4_500, 10_500),
