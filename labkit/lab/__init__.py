@@ -53,6 +53,7 @@ __getattr__, __dir__, __all__ = lazily(
             ),
             *("LiveLab", "LivePlot", "Pictures", "Stepper", "curves", "heat_maps"),
             *("knob", "predictions", "within", "COLOURS"),
+            *("Finding", "Measured", "Measurement", "Opening"),
         ),
         "problem": (
             *(

@@ -159,30 +159,51 @@ def run_race(
     Race
         A run that fails ends with a look that holds nan and the reason.
     """
-    check_options({"seeds": seeds}, {"seeds": MANY})
-    check_kind("runners", runners, Mapping, "a mapping of labels to functions")
-    check_options(runners, dict.fromkeys(runners, FUNCTION), "runners")
     rows, given = [], parameters | {"setting": setting}
     bar = with_bar(None, progress, "run", seeds * len(runners))
     with Trace(path, parameters=given) as trace, bar as done:
-        for seed in range(seeds):
-            for label, runner in runners.items():
-                for number, look in enumerate(_to_its_end(runner(seed))):
-                    row = {"label": label, "seed": seed, "look": number} | look
-                    trace.log(len(rows), **row)
-                    rows.append(row)
-                    done.update(0)  # a single run may be a long one
-                done.update()
+        for row in race_rows(runners, seeds=seeds):
+            if isinstance(row, Mapping):
+                trace.log(len(rows), **row)
+                rows.append(row)
+                done.update(0)  # a single run may be a long one
+            else:
+                done.update(round(row * seeds * len(runners)) - done.n)
     return Race(pd.DataFrame(rows), setting)
 
 
-def _to_its_end(looks: Iterator[Mapping]) -> Iterator[dict]:
-    look = {}
+def race_rows(
+    runners: Mapping[str, Runner], *, seeds: int
+) -> Iterator[dict[str, float | str] | float]:
+    """Yield the looks of :func:`run_race`, and the share of the runs that is done.
+
+    A runner may yield None between two looks, where a page may be heard.
+    """
+    check_options({"seeds": seeds}, {"seeds": MANY})
+    check_kind("runners", runners, Mapping, "a mapping of labels to functions")
+    check_options(runners, dict.fromkeys(runners, FUNCTION), "runners")
+    done, total = 0, seeds * len(runners)
+    for seed in range(seeds):
+        for label, runner in runners.items():
+            number = 0
+            for look in _to_its_end(runner(seed)):
+                if look is None:
+                    yield done / total
+                else:
+                    yield {"label": label, "seed": seed, "look": number} | look
+                    number += 1
+            done += 1
+            yield done / total
+
+
+def _to_its_end(looks: Iterator[Mapping | None]) -> Iterator[dict | None]:
+    last = {}
     try:
         for look in looks:
-            yield {"failed": ""} | dict(look)
+            last = look or last
+            yield look and {"failed": ""} | dict(look)
     except FAILURES as error:
-        kept = {key: v if key in CLOCKS else math.nan for key, v in look.items()}
+        kept = {key: v if key in CLOCKS else math.nan for key, v in last.items()}
         yield kept | {"failed": str(error) or type(error).__name__}
 
 

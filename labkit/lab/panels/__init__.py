@@ -21,6 +21,8 @@ __getattr__, __dir__, __all__ = lazily(
         "live.live_plot": ("LivePlot",),
         "live.predictions": ("predictions",),
         "live.stepper": ("Stepper",),
+        "measured": ("Finding", "Measured", "Measurement"),
+        "opening": ("Opening",),
         "lines.tracer": ("follow_lines",),
         "lines.walk": ("LineStepper",),
     },

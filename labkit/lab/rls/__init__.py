@@ -11,10 +11,7 @@ __getattr__, __dir__, __all__ = lazily(
             "trainable",
         ),
         "live": ("TRAINING", "Knobs", "training_rows", "watcher"),
-        "verdicts": (
-            *("VIEWS", "best", "duels", "race_table", "race_tables", "step_costs"),
-            *("suspicions", "sweeps"),
-        ),
+        "measured": ("ANATOMY", "SIDE_BY_SIDE", "SPECTRUM"),
         "by_hand": ("second_step", "step_picture"),
         "ellipse": ("ELLIPSE", "EllipseKnobs", "ellipse_rows", "worked"),
     },

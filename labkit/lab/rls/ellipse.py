@@ -6,15 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labkit.lab.panels import Experiment, knob
+from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.planes import (
     GHOST,
     arrow,
     contours,
     dots,
     ellipse,
+    handles,
     path,
     planes,
     put,
@@ -22,72 +24,80 @@ from labkit.lab.panels.figures.planes import (
 )
 from labkit.lab.panels.figures.theme import INK, SCALE, colour_of
 from labkit.lab.problem import seeded
-from labkit.rls import RLS, loss_mse, rls_step
+from labkit.rls import update
 
-POINTS, TRUE, START = 60, (0.8, -0.5), (-1.1, 1.1)
+POINTS, TRUE = 60, (0.8, -0.5)
 FAR = 5.0  # of the plane of the inputs
-RULES = {name: colour_of(name) for name in ("RLS", "SGD", "Adam")}
-WIDE, BESIDE, GRID = 2.0, 3.0, 61  # of the plane of the weights: it is wider than high
+RULES = {name: colour_of(name) for name in ("RLS", "SGD")}
+WIDE, BESIDE, GRID = 2.6, 4.0, 49  # of the plane of the weights: it is wider than high
 LENGTH = 0.7  # of the longer of the two arrows
 MINUS, STEP = "minus the gradient", "step of RLS"
 LEGEND = (*RULES, MINUS)  # what is named below; the rest stands at its place
 WORKED = (2.0, 1.0)  # the mean input of the worked example
-KEPT = 300  # newest points of a path
 ROOM = 1.7, 0.6  # half the width and height of the words for the mean input
 
 
 @dataclass(frozen=True)
 class EllipseKnobs:
-    """Knobs of the picture; the seed determines the order of the data."""
+    """Knobs of the picture; the seed determines the data and their order."""
 
     # fmt: off
-    noise: float = knob(
-        0.3, low=0.0, high=2.0, step=0.1, unit="sd", help="on the targets",
-        restart=False, about="RLS's loss: loss RLS",
-        look_for="Which path trembles at the end, and which stands?")
-    batch: int = knob(
-        16, choices=(1, 4, 16, 60), unit="points", help="of a step; 60: all",
-        about="the thinness of P: thinness of P",
-        look_for="At 1 P knows every input, at 60 the mean alone: how thin is it?")
     mean_weight: float = knob(
-        0.3, low=0.01, high=10.0, log=True, label="mean weight k", restart=False,
-        help="of RLS", about="the thinness of P: thinness of P",
-        look_for="Does the ellipse thin faster, and the step turn more?")
+        0.3, low=0.01, high=10.0, log=True, label="mean weight k", help="of RLS",
+        look_for="Too small, RLS crosses the valley too; too large, it hardly moves.")
+    lr: float = knob(
+        0.4, low=0.05, high=1.0, step=0.05, label="step factor eta", help="of both",
+        look_for="From which one on does SGD jump further and further?")
     mean: float = knob(
         1.5, low=0.0, high=3.0, step=0.5, label="mean input", unit="sd",
-        help="how far the inputs lie from 0", about="the thinness of P: thinness of P",
-        look_for="At 0: what does P switch off?")
-    lr: float = knob(
-        1.0, low=0.1, high=3.0, label="step factor eta", help="of RLS", restart=False,
-        about="RLS's loss: loss RLS",
-        look_for="Above 2: is the minimum overshot?")
-    others: float = knob(
-        0.05, low=0.005, high=0.5, log=True, label="rate of SGD and Adam",
-        restart=False, about="SGD's loss: loss SGD",
-        look_for="At 0.5: who runs away along the steep direction?")
+        help="how far the inputs lie from 0",
+        look_for="At 0 there is no valley, and nothing for P to switch off.")
+    batch: int = knob(
+        16, choices=(1, 4, 16, 60), unit="points", help="of a step; 60: all",
+        look_for="At 1 P knows every input, at 60 the mean alone: how thin is it?")
+    noise: float = knob(
+        0.3, low=0.0, high=2.0, step=0.1, unit="sd", help="on the targets",
+        look_for="Which path trembles at the end?")
     seed: int = knob(0, low=0, high=99, help="of the data", look_for="Is it chance?")
+    start: str = knob(
+        "1.9 0.9", help="of both paths: two weights; drag the square",
+        look_for="Begin on the valley's floor: is SGD still worse?")
     moved: str = knob(
-        "", label="points moved", restart=False, about="RLS's loss: loss RLS",
+        "", label="points moved",
         help="number and place of each, such as 7 1.5 -2, 12 0 3; targets stay",
         look_for="An outlier: whose path does it bend, and for how long?")
     # fmt: on
 
     def __post_init__(self):
         places(self.moved)
+        corner_of(self.start)
 
 
 class Ellipse(NamedTuple):
-    """The data of one step of RLS before it is taken, and all paths."""
+    """The data of one step before it is taken, and both paths with it."""
 
     inputs: np.ndarray  # (n, 2)
     targets: np.ndarray  # (n,)
     mean: np.ndarray  # (2,) of the minibatch
     weights: np.ndarray  # (2,) of RLS
     P: np.ndarray  # (2, 2)
+    h: float
     gradient: np.ndarray  # (2,)
-    step: np.ndarray  # (2,) what the optimiser then added to the weights
+    step: np.ndarray  # (2,) what RLS then adds to the weights
     loss: np.ndarray  # (GRID, GRID) of all data, at the plane's points
-    paths: dict[str, np.ndarray]  # by rule, (steps, 2)
+    paths: dict[str, np.ndarray]  # by rule, (steps + 1, 2)
+
+
+def corner_of(start: str) -> tuple[float, float]:
+    """Parse the two weights at which the paths begin, a ValueError if this fails."""
+    try:
+        first, second = map(float, start.split())
+        if abs(first) <= BESIDE >= abs(second):
+            return first, second
+    except ValueError:
+        pass
+    allowed = f"two numbers from {-BESIDE} to {BESIDE}, such as '1.9 0.9'"
+    raise ValueError(f"start must be {allowed}, got {start!r}")
 
 
 def places(moved: str) -> list[tuple[int, float, float]]:
@@ -124,91 +134,54 @@ def surface(X: Tensor, y: Tensor) -> np.ndarray:
     """Compute the loss of all data over the plane of the weights, and beside it."""
     ticks = torch.linspace(-BESIDE, BESIDE, GRID)
     W = torch.cartesian_prod(ticks, ticks)
-    losses = (X @ W.T - y).square().mean(0) / 2  # loss_mse; vmap imports for a second
+    losses = (X @ W.T - y).square().mean(0) / 2  # (57); vmap imports for a second
     return losses.view(GRID, GRID).T.numpy()  # a row for each second weight
 
 
-class Unit(nn.Linear):
-    """A linear unit with two inputs and no bias; all rules start alike."""
-
-    def reset_parameters(self) -> None:
-        """Start where the paths do, without a random number."""
-        with torch.no_grad():
-            self.weight.copy_(torch.tensor([START]))
-
-
 def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
-    """Yield one row per step, with all rules on the same minibatch."""
-    units = {name: Unit(2, 1, bias=False) for name in RULES}
-    rls = RLS(units["RLS"], mean_weight=knobs.mean_weight, on_failure="reset")
-    optimizers = {"RLS": rls, "SGD": None, "Adam": None}
-    for name, kind in (("SGD", torch.optim.SGD), ("Adam", torch.optim.Adam)):
-        optimizers[name] = kind(units[name].parameters(), lr=knobs.others)
-    paths = {name: [np.array(START)] for name in RULES}
-    g, step, made_at = seeded(knobs.seed), 0, None
+    """Yield one row per step, with both rules on the same minibatch."""
+    (X, y), g, step = data(knobs), seeded(knobs.seed), 0
+    loss, rate, k = surface(X, y), knobs.lr, knobs.mean_weight
+    theta, P = torch.tensor([corner_of(knobs.start)]), torch.eye(2)
+    weights = {"RLS": theta, "SGD": theta.clone()}
+    paths = {name: [at.numpy()[0].copy()] for name, at in weights.items()}
     while True:
         for rows in torch.randperm(POINTS, generator=g).split(knobs.batch):
-            step, seen = step + 1, {}
-            if made_at != (at := (knobs.noise, knobs.moved)):
-                made_at, (X, y) = at, data(knobs)
-                loss = surface(X, y)
-            rls.param_groups[0] |= {"mean_weight": knobs.mean_weight, "lr": knobs.lr}
-            for name, optimizer in optimizers.items():
-                if name != "RLS":
-                    optimizer.param_groups[0]["lr"] = knobs.others
-                optimizer.zero_grad()
-                loss_mse(units[name](X[rows]), y[rows]).backward()
-                if name == "RLS":
-                    seen = look(rls)
-                optimizer.step()
-                paths[name].append(units[name].weight.detach().numpy()[0].copy())
-            shown = {name: np.stack(points[-KEPT:]) for name, points in paths.items()}
-            seen["step"] = shown["RLS"][-1] - shown["RLS"][-2]
-            row = {f"loss {k}": loss_mse(units[k](X), y).item() for k in RULES}
-            row["thinness of P"] = float(np.linalg.cond(seen["P"]) ** 0.5)
-            given = X.numpy(), y.numpy()[:, 0]
-            made = Ellipse(*given, **seen, loss=loss, paths=shown)
-            yield {"step": step} | row | {"pictures": made}
+            step, x_mean, before = step + 1, X[rows].mean(0), (theta.clone(), P.clone())
+            slope = {
+                name: gradient(at, X[rows], y[rows]) for name, at in weights.items()
+            }
+            h = update.rls_step(theta, P, x_mean, slope["RLS"], mean_weight=k, lr=rate)
+            weights["SGD"] -= rate * slope["SGD"]
+            for name, at in weights.items():
+                paths[name].append(at.numpy()[0].copy())
+            made = Ellipse(
+                inputs=X.numpy(),
+                targets=y.numpy()[:, 0],
+                mean=x_mean.numpy(),
+                weights=before[0].numpy()[0],
+                P=before[1].numpy(),
+                h=float(h),
+                gradient=slope["RLS"].numpy()[0],
+                step=(theta - before[0]).numpy()[0],
+                loss=loss,
+                paths={name: np.stack(points) for name, points in paths.items()},
+            )
+            yield {"step": step, "k": k, "pictures": made}
 
 
-def opening(knobs: EllipseKnobs) -> Ellipse:
-    """Return the data, and the first step of RLS, which is not taken."""
-    X, y = data(knobs)
-    rows = torch.randperm(POINTS, generator=seeded(knobs.seed))[: knobs.batch]
-    made, P, mean = Unit(2, 1, bias=False), torch.eye(2), X[rows].mean(0)
-    loss_mse(made(X[rows]), y[rows]).backward()
-    before, after = (made.weight.detach().clone() for _ in range(2))
-    gradient, (lr, k) = made.weight.grad, (knobs.lr, knobs.mean_weight)
-    rls_step(after, P.clone(), mean, gradient, lr=lr, mean_weight=k)
-    shown = {name: np.array([START]) for name in RULES}
-    given = X.numpy(), y.numpy()[:, 0], mean.numpy()
-    taken = (
-        before.numpy()[0],
-        P.numpy(),
-        gradient.numpy()[0],
-        (after - before).numpy()[0],
-    )
-    return Ellipse(*given, *taken, surface(X, y), shown)
-
-
-def look(rls: RLS) -> dict[str, np.ndarray]:
-    """Return the step that RLS is about to take, without a change."""
-    (each,) = rls.pending()
-    seen = {"mean": each.x_mean, "P": each.state["P"], "gradient": each.gradient[0]}
-    seen["weights"] = each.block.weight.detach()[0]
-    return {name: value.clone().numpy() for name, value in seen.items()}
-
-
-def afresh(now: Ellipse, knobs: EllipseKnobs) -> Ellipse:
-    """Return the same step with other data."""
-    X, y = data(knobs)
-    return now._replace(inputs=X.numpy(), targets=y.numpy()[:, 0], loss=surface(X, y))
+def gradient(theta: Tensor, X: Tensor, y: Tensor) -> Tensor:
+    """Return the gradient (1, 2) of the mean squared error over two, (57)."""
+    return (theta @ X.T - y.T) @ X / len(X)
 
 
 def dragged(
-    _now: Ellipse, knobs: EllipseKnobs, _name: str, index: int, point: Sequence[float]
+    _now: Ellipse, knobs: EllipseKnobs, name: str, index: int, point: Sequence[float]
 ) -> dict[str, str]:
-    """Return the knob of moved points, with the dragged one at this point."""
+    """Return the knob of the start, or of moved points, with what a hand dragged."""
+    if name == "start":
+        first, second = np.clip(point, -BESIDE, BESIDE)
+        return {"start": f"{first:.2f} {second:.2f}"}
     moved = {i: place for i, *place in places(knobs.moved)}
     moved[index + 1] = np.clip(point, -FAR, FAR)
     said = (f"{i} {x:.2f} {y:.2f}" for i, (x, y) in moved.items())
@@ -216,9 +189,9 @@ def dragged(
 
 
 CAPTION = (
-    "P begins as a circle and grows thin along the mean input: the step of RLS, the "
-    "green arrow, is the gradient with that direction taken out, so it goes down the "
-    "valley instead of across it. Both arrows are drawn by the same factor."
+    "With one step factor for both, SGD jumps across the valley at every step, and RLS "
+    "goes down it without crossing: P, the green ellipse, has grown thin along the "
+    "mean input, which is the direction across. Both arrows are drawn by one factor."
 )
 
 
@@ -237,9 +210,8 @@ def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
         put(figure, 0, _inputs(now))
         put(figure, 1, [t | {"showlegend": t["name"] in LEGEND} for t in _weights(now)])
     if before:
-        drawn = [path(p, GHOST, "an earlier run") for p in before.paths.values()]
-        for i, trace in enumerate(drawn):
-            put(figure, 1, [trace | {"showlegend": not i}])
+        pale = path(before.paths["RLS"], GHOST, EARLIER)
+        put(figure, 1, [pale | {"showlegend": True}])
     return figure
 
 
@@ -271,6 +243,9 @@ def _weights(now: Ellipse) -> list[dict]:
     for name, points in now.paths.items():
         drawn.append(path(points, RULES[name], name))
         drawn.append(dots(points[-1], RULES[name], size=9))
+    start = now.paths["RLS"][0]
+    drawn.append(dots(start, INK, size=11, symbol="square"))
+    drawn.append(handles(start, "start"))
     drawn.append(ellipse(now.weights, 0.25 * now.P, 1.0, RULES["RLS"], "P, half size"))
     longest = max(np.linalg.norm(now.gradient), np.linalg.norm(now.step), 1e-12)
     for vector, colour, name in (
@@ -306,9 +281,22 @@ def worked(values: Sequence[float]) -> dict:
     return figure
 
 
-def _status(row) -> str:
-    losses = ", ".join(f"{name} {row[f'loss {name}']:.3g}" for name in RULES)
-    return f"loss: {losses}; P is {row['thinness of P']:.1f} times as long as wide"
+def _status(row: dict) -> str:
+    now, k = row["pictures"], row["k"]
+    u = now.P @ now.mean
+    first, second = now.step
+    return (
+        rf"$h = 1 + k\,\bar x^\top P\bar x = 1 + {k:.3g} \cdot {now.mean @ u:.3g}"
+        rf" = {now.h:.3g}$, and the step "
+        rf"$-\tfrac{{\eta}}{{h}}\nabla P = ({first:.2g}, {second:.2g})$ is "
+        rf"{angle_between(now.step, -now.gradient):.0f} degrees off $-\nabla$"
+    )
+
+
+def angle_between(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the angle between two vectors in degrees."""
+    lengths = max(np.linalg.norm(a) * np.linalg.norm(b), 1e-30)
+    return float(np.degrees(np.arccos(np.clip(a @ b / lengths, -1.0, 1.0))))
 
 
 ELLIPSE = Experiment(
@@ -318,11 +306,8 @@ ELLIPSE = Experiment(
     (),
     CAPTION,
     _status,
-    front=("noise", "batch", "mean_weight"),
-    playable={"mean_weight": (0.03, 3.0)},  # what the text asks for
+    front=("mean_weight", "lr", "mean"),
+    playable={"mean_weight": (0.1, 1.0, 3.0, 10.0), "lr": (0.1, 0.2, 0.6, 1.0)},
     picture=picture,
-    opening=opening,
-    at_once=True,
     drag=dragged,
-    afresh=afresh,
 )

@@ -1,7 +1,7 @@
 """Define the live experiment of RLS: its knobs, a row for each step, and its panels."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -107,17 +107,17 @@ class Knobs:
 
 def training_rows(
     settings: Knobs,
-    problems: Mapping[str, Problem],
+    problem_of: Callable[[str], Problem],
     hidden: int | None = None,
     epochs: int = 300,
 ) -> Iterator[dict]:
     """Train on the problem of a layer kind and yield a row for each step.
 
     The ``settings`` are read again before each step; ``hidden`` is the width of FC
-    layers.
+    layers. ``problem_of`` loads the problem of a layer kind when a run begins.
     """
     layers, seed = settings.layers, settings.seed
-    clean = problems[layers]
+    clean = problem_of(layers)
     labels = clean.fit.targets.clone()
     problem = replace(clean, fit=replace(clean.fit, targets=labels))
     torch.manual_seed(seed)

@@ -23,6 +23,7 @@ from labkit.lab.runs.execute import (
 from labkit.lab.runs.jobs import check_folder
 from labkit.lab.runs.jupyter import lab_command, lab_environment
 from labkit.lab.runs.parameters import ParameterError, RunRefused, read_parameters
+from labkit.lab.runs.records import keep_records
 from labkit.lab.runs.report import report as write_report
 from labkit.lab.runs.sweep import execute_sweep
 from labkit.lab.runs.sweep_plan import SweepPlan, parse_values, prepare_sweep
@@ -155,6 +156,12 @@ def run(
     out: Out = Path("runs"),
     notebook_dir: NotebookDir = None,
     download: Download = False,
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record", help="Keep what is measured as the record that notebooks show."
+        ),
+    ] = False,
 ) -> None:
     """Run notebooks headless and keep the notebook, its page and its traces."""
     values = split_assignments(assignments or [])
@@ -172,6 +179,8 @@ def run(
                 continue
             word = "finished" if result.ok else "FAILED"
             typer.echo(f"{plan.name} {word} in {result.seconds:.1f} s: {result.html}")
+            for kept in keep_records(result.path) if record and result.ok else ():
+                typer.echo(f"  recorded {kept.stem}")
             if result.error:
                 typer.echo(f"\n{result.error}\n", err=True)
                 failed += 1

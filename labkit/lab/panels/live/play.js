@@ -23,10 +23,10 @@ async function unpacked(text) {
   return new Response(stream).json();
 }
 
-// Of each step what has changed since the one before: with all that has not.
-function whole(steps) {
-  let last = {};
-  return steps.map((changed) => changed && (last = { ...last, ...changed }));
+// Of each step what has changed since the one before, also of another run: with all
+// that has not.
+function whole(steps, memory, place) {
+  return steps.map((changed) => changed && (memory[place] = { ...memory[place], ...changed }));
 }
 
 async function play(root, place) {
@@ -35,9 +35,10 @@ async function play(root, place) {
   figure.dataset.played = "";
   const text = JSON.parse(root.querySelector("script").textContent);
   const { knobs, runs, step } = await unpacked(text);
+  const memory = {};
   for (const run of runs) {
-    run.layout = whole(run.layout);
-    run.traces = run.traces.map(whole);
+    run.layout = whole(run.layout, memory, "layout");
+    run.traces = run.traces.map((steps, place) => whole(steps, memory, place));
   }
   const drawn = figure._fullLayout; // steps stay where they are while curves grow
   const across = Object.keys(drawn).filter((key) => key.startsWith("xaxis"));

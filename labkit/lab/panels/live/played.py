@@ -4,6 +4,7 @@ import base64
 import contextlib
 import gzip
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product, zip_longest
@@ -65,7 +66,7 @@ def played(lab: Any) -> dict | None:
         begin = {"name": name, "values": each, "at": each.index(getattr(given, name))}
         said.append({"title": knobs[name].title} | begin)
     for every in range(1, FEWER + 1):
-        thin = [_encoded(steps, figures, every) for steps, figures in runs]
+        thin = encoded(runs, every)
         if every == FEWER or len(packed(thin)) <= LARGEST:
             return {"knobs": said, "runs": thin, "step": done[-1]}
 
@@ -102,32 +103,45 @@ def _frames(lab: Any, rows: Iterable[dict]) -> tuple[list[int], list[dict]]:
     return steps, figures
 
 
-def _encoded(steps: list[int], figures: list[dict], every: int) -> dict:
-    """Return one of so many frames, counted from the last, as what changes in them."""
-    kept = slice(None, None, -every)
-    steps, figures = steps[kept][::-1], figures[kept][::-1]
-    layout = changes(figure["layout"] for figure in figures)
-    # By traces, not by steps: what repeats is close together, where gzip finds it.
-    traces = zip_longest(*(figure["data"] for figure in figures))
-    return {"steps": steps, "layout": layout, "traces": [*map(changes, traces)]}
+def encoded(runs: Iterable[tuple[list[int], list[dict]]], every: int = 1) -> list[dict]:
+    """Return runs as what changes from each frame to the next, also between runs.
+
+    Of each run one of ``every`` frames is kept, counted from its last.
+    """
+    memory, made = defaultdict(dict), []
+    for steps, figures in runs:
+        kept = slice(None, None, -every)
+        steps, figures = steps[kept][::-1], figures[kept][::-1]
+        layouts = (figure["layout"] for figure in figures)
+        # By traces, not by steps: what repeats is close together, where gzip finds it.
+        traces = zip_longest(*(figure["data"] for figure in figures))
+        drawn = [changes(nodes, memory[place]) for place, nodes in enumerate(traces)]
+        layout = changes(layouts, memory["layout"])
+        made.append({"steps": steps, "layout": layout, "traces": drawn})
+    return made
 
 
-def changes(nodes: Iterable[dict | None]) -> list[dict | None]:
+def changes(
+    nodes: Iterable[dict | None], last: dict | None = None
+) -> list[dict | None]:
     """Return what differs in each node from the one before; a None is passed over.
+
+    ``last`` is the node before the first, and becomes the last.
 
     Examples
     --------
     >>> changes([{"a": 1, "b": 2}, None, {"a": 1, "c": 3}])
     [{'a': 1, 'b': 2}, None, {'b': None, 'c': 3}]
     """
-    last, made = {}, []
+    last, made = {} if last is None else last, []
     for now in nodes:
         if now is None:
             made.append(None)
             continue
         new = {k: v for k, v in now.items() if k not in last or last[k] != v}
         made.append(dict.fromkeys(last.keys() - now.keys()) | new)
-        last = now
+        last.clear()
+        last.update(now)
     return made
 
 

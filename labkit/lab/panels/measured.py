@@ -1,0 +1,292 @@
+"""A measured experiment: one cell, which shows a record and can measure anew."""
+
+import contextlib
+import html
+import json
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import torch
+from IPython.display import display
+from ipywidgets import HTML, Button, FloatProgress, HBox, VBox
+
+from labkit.instruments import Trace
+from labkit.lab.panels.figures.captions import Figure
+from labkit.lab.panels.figures.plot import Plot
+from labkit.lab.panels.figures.shown import Page, Shown, close, loop_here
+from labkit.lab.panels.live.cells import MIN_SLEEP, begin, replace_earlier, run
+
+RECORDS = Path(__file__).parents[1] / "records"  # by `labkit run NAME --record`
+FOLDER = "measured"  # of a run, where `--record` finds what it measured
+SLICE = 0.1  # seconds of work between two looks at the page
+ERRORS = 2.0  # standard errors beyond which a claim holds
+
+
+class Finding(NamedTuple):
+    """What the rows say of a claim.
+
+    ``gap`` is how far it holds, negative where the opposite was measured, and ``error``
+    the standard error of the gap; ``words`` has both sides' numbers.
+    """
+
+    words: str
+    gap: float
+    error: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the gap is more than two standard errors above zero."""
+        return self.gap > ERRORS * self.error
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the gap is more than two standard errors below zero."""
+        return -self.gap > ERRORS * self.error
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured, what is claimed of it, and how it is drawn and judged.
+
+    Attributes
+    ----------
+    name : str, of the record and of the trace, such as ``"rls-anatomy"``
+    claim : str, one sentence that the numbers can refute
+    seconds : int, about what it takes on two quiet cores
+    measure : callable
+        ``measure(**parameters)`` yields a row, a mapping of numbers and texts, or the
+        share that is done, a float. It yields at least after each minibatch.
+    judge : callable, from the rows as a DataFrame to a :class:`Finding`
+    figure : callable, from the rows as a DataFrame to a figure
+    table : callable, from the rows to the DataFrame that is shown below, if any
+    """
+
+    name: str
+    claim: str
+    seconds: int
+    measure: Callable[..., Iterator[Mapping[str, Any] | float]]
+    judge: Callable[[pd.DataFrame], Finding]
+    figure: Callable[[pd.DataFrame], Figure]
+    table: Callable[[pd.DataFrame], pd.DataFrame] | None = None
+
+    @property
+    def record(self) -> Path:
+        """The file of the committed record, a trace."""
+        return RECORDS / f"{self.name}.jsonl"
+
+
+class Measured(Shown):
+    """Show what was recorded of a measurement, and measure it on demand.
+
+    With widgets the record is shown, with a button that measures with the parameters of
+    the notebook; other panels are answered meanwhile. Without widgets it measures at
+    once, writes its rows into ``run_dir``, and raises an AssertionError if the claim is
+    refuted with the parameters of the record. Nothing else reads what it measures.
+
+    Parameters
+    ----------
+    measurement : Measurement
+    interactive : bool, show widgets
+    run_dir : str, folder for the trace, if any
+    parameters : given to ``measure``, and compared with those of the record
+
+    Attributes
+    ----------
+    rows : DataFrame, what is shown: of the record, or of what was measured
+    finding : Finding, what they say of the claim; None without rows
+    """
+
+    def __init__(
+        self,
+        measurement: Measurement,
+        *,
+        interactive: bool = True,
+        run_dir: str = "",
+        **parameters: Any,
+    ):
+        self.measurement, self.interactive = measurement, interactive
+        self.parameters = json.loads(json.dumps(parameters))
+        self.rows, self.finding = pd.DataFrame(), None
+        self.recorded = {}  # the header of the record
+        self._turn, self._todo, self._found = None, None, []
+        self._random = None  # state of torch's generator, of the measurement alone
+        self.widget = self.error = None
+        if measurement.record.is_file():
+            record = Trace.load(measurement.record)
+            self.recorded = record.header
+            self._take(record.rows)
+        if interactive:
+            self.loop = loop_here()
+            self._build()
+            replace_earlier(self)
+        else:
+            self._measure(run_dir)
+
+    @property
+    def as_recorded(self) -> bool:
+        """Whether the parameters are those of the record."""
+        return self.recorded.get("parameters") == self.parameters
+
+    def _take(self, rows: list[Mapping]) -> None:
+        self.rows = pd.DataFrame(rows).drop(columns="step", errors="ignore")
+        self.finding = self.measurement.judge(self.rows)
+
+    def _measure(self, run_dir: str) -> None:
+        """Measure at once, and judge."""
+        name = self.measurement.name
+        file = Path(run_dir) / FOLDER / f"{name}.jsonl" if run_dir else None
+        rows = []
+        with (
+            torch.random.fork_rng(devices=[]),
+            Trace(file, parameters=self.parameters) as trace,
+        ):
+            for found in self.measurement.measure(**self.parameters):
+                if isinstance(found, Mapping):
+                    rows.append(dict(found))
+                    trace.log(len(rows), **found)
+        self._take(rows)
+        refuted = self.finding.refuted and self.as_recorded
+        assert not refuted, f"{self.measurement.claim} {self.finding.words}"
+
+    def _build(self) -> None:
+        words = {"description": f"Measure (about {self.measurement.seconds} s)"}
+        self._button = Button(icon="play", layout={"width": "auto"}, **words)
+        self._button.on_click(lambda _: self.pause() if self._turn else self.start())
+        self._bar = FloatProgress(max=1.0, layout={"width": "160px"})
+        self._bar.layout.visibility = "hidden"
+        self._said, self._below = HTML(), HTML()
+        line = HBox([self._button, self._bar], layout={"flex_flow": "row wrap"})
+        parts = [self._said, line]
+        self.plot = None
+        if len(self.rows):
+            self.plot = Plot(self.measurement.figure(self.rows))
+            parts.append(self.plot)
+        self.widget = VBox([*parts, self._below]).add_class("labkit-measured")
+        self._tell()
+
+    def start(self) -> None:
+        """Measure on the loop of the cells, or go on."""
+        if self._todo is None:
+            self._todo, self._found = self.measurement.measure(**self.parameters), []
+            self._random, self.error = torch.random.get_rng_state(), None
+        self._turn = turn = object()
+        self._bar.layout.visibility = "visible"
+        self._button.description, self._button.icon = "Pause", "pause"
+        # Kept, for the event loop itself holds tasks only weakly.
+        self._task = begin(run(weakref.ref(self), turn), self.loop or loop_here())
+
+    def pause(self) -> None:
+        """Stop before the next slice."""
+        self._turn = None
+        self._button.description, self._button.icon = "Go on", "play"
+
+    def take(self, turn: object) -> float | None:
+        """Work for a tenth of a second; return the seconds to the next, or None."""
+        if self._turn is not turn or self.widget.comm is None:
+            return None
+        end = time.monotonic() + SLICE
+        try:
+            with self._own_random():
+                while time.monotonic() < end:
+                    found = next(self._todo)
+                    if isinstance(found, Mapping):
+                        self._found.append(dict(found))
+                    else:
+                        self._bar.value = found
+        except StopIteration:
+            return self._end()
+        except Exception as error:  # nobody awaits the task: the line tells
+            self.error = error
+            return self._end()
+        return MIN_SLEEP
+
+    @contextlib.contextmanager
+    def _own_random(self) -> Iterator[None]:
+        outside = torch.random.get_rng_state()
+        torch.random.set_rng_state(self._random)
+        try:
+            yield
+        finally:
+            self._random = torch.random.get_rng_state()
+            torch.random.set_rng_state(outside)
+
+    def _end(self) -> None:
+        self._turn = self._todo = None
+        self._bar.layout.visibility = "hidden"
+        self._button.icon = "play"
+        self._button.description = f"Measure (about {self.measurement.seconds} s)"
+        if self.error is None:
+            self.recorded = {}
+            self._take(self._found)
+            drawn = self.measurement.figure(self.rows)
+            if self.plot is None:
+                self.plot = Plot(drawn)
+                said, line, below = self.widget.children
+                self.widget.children = said, line, self.plot, below
+            else:
+                self.plot.show(drawn)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._said.value, self._below.value = self._words, self._table
+
+    @property
+    def _words(self) -> str:
+        """The claim, what became of it, and where the numbers come from."""
+        said = f"<b>{html.escape(self.measurement.claim)}</b> "
+        if self.error is not None:
+            return f"{said}It was not measured: {html.escape(str(self.error))}"
+        if self.finding is None:
+            return f"{said}Nothing is recorded yet."
+        verdict = {True: "Holds", False: "Not decided"}[self.finding.holds]
+        verdict = "Refuted" if self.finding.refuted else verdict
+        said += f"{verdict}: {html.escape(self.finding.words)}. "
+        if self.interactive and self.recorded:
+            commit = self.recorded.get("commit", "")[:10]
+            said += f"<small>Recorded at commit {html.escape(commit)}{self._apart}."
+        else:
+            said += "<small>Measured in this run."
+        return f"{said}</small>"
+
+    @property
+    def _apart(self) -> str:
+        """Where the parameters of the notebook are not those of the record."""
+        then = self.recorded["parameters"]
+        apart = [
+            f"{name} = {then.get(name)!r} and not {value!r}"
+            for name, value in self.parameters.items()
+            if then.get(name) != value
+        ]
+        return html.escape(f", with {', '.join(apart)}") if apart else ""
+
+    @property
+    def _table(self) -> str:
+        if self.measurement.table is None or not len(self.rows):
+            return ""
+        table = self.measurement.table(self.rows).to_html(float_format="{:.4g}".format)
+        return f"<details><summary>The numbers</summary>{table}</details>"
+
+    @property
+    def figure(self) -> Figure:
+        """What the rows look like."""
+        return self.measurement.figure(self.rows)
+
+    def _ipython_display_(self) -> None:
+        if self.interactive:
+            return super()._ipython_display_()
+        display(Page(f"<p>{self._words}</p>", self.measurement.claim))
+        display(self.figure)
+        return display(Page(self._table, "The numbers"))
+
+    def close(self) -> None:
+        """Stop for good and leave the page, as when the panel's cell runs again."""
+        self._turn = None
+        close(self.widget)
+
+    def __repr__(self) -> str:
+        return f"Measured({self.measurement.name}: {self.finding})"
