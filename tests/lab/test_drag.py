@@ -10,34 +10,34 @@ import torch
 
 from labkit.lab.rls import ellipse
 from labkit.lab.rtrl import influence, water
-from labkit.rls import loss_mse
 from tests.lab.test_pictures import NETWORK, TEXT, check_contours, run
 
 
 def test_a_point_that_is_dragged_is_moved_in_what_the_rules_see():
-    settings = SimpleNamespace(**vars(ellipse.EllipseKnobs()))
-    rows = ellipse.ellipse_rows(settings)
-    first = next(rows)["pictures"]
-    X, y = ellipse.data(settings)
+    knobs = ellipse.EllipseKnobs()
+    first = next(ellipse.ellipse_rows(knobs))["pictures"]
+    X, y = ellipse.data(knobs)
     for place in ((2.0, -3.0), (9.0, -9.0)):  # the second is beyond the plane
-        turned = ellipse.dragged(first, settings, "points", 6, place)
-        vars(settings).update(turned)
+        turned = ellipse.dragged(first, knobs, "points", 6, place)
         X[6] = torch.tensor(place).clamp(-5, 5)
-        shown, (row, now) = ellipse.afresh(first, settings), next_of(rows)
-        for seen in (shown, now):
-            assert np.array_equal(seen.inputs, X)
-            assert np.array_equal(seen.targets, first.targets)
-            check_contours(seen, X, y)
-        assert np.array_equal(shown.P, first.P)  # no step
-        w = torch.tensor(now.paths["RLS"][-1])[:, None].float()
-        assert row["loss RLS"] == pytest.approx(float(loss_mse(X @ w, y)), rel=1e-5)
-    (held,) = (t for t in ellipse.picture(now, None)["data"] if "meta" in t)
-    assert np.array_equal(np.stack([held["x"], held["y"]], 1), X.double())
+        now = next(ellipse.ellipse_rows(replace(knobs, **turned)))["pictures"]
+        assert np.array_equal(now.inputs, X)
+        assert np.array_equal(now.targets, first.targets)
+        check_contours(now, X, y)
+    held = [t for t in ellipse.picture(now, None)["data"] if "meta" in t]
+    points, start = (np.stack([t["x"], t["y"]], 1) for t in held)
+    assert np.array_equal(points, X.double()) and np.allclose(start, [[1.9, 0.9]])
 
 
-def next_of(rows):
-    row = next(rows)
-    return row, row["pictures"]
+def test_the_start_that_is_dragged_is_that_of_both_paths():
+    knobs = ellipse.EllipseKnobs()
+    first = next(ellipse.ellipse_rows(knobs))["pictures"]
+    turned = ellipse.dragged(first, knobs, "start", 0, (-1.0, 9.0))
+    now = next(ellipse.ellipse_rows(replace(knobs, **turned)))["pictures"]
+    assert turned == {"start": "-1.00 4.00"}
+    assert all(np.allclose(points[0], [-1, 4]) for points in now.paths.values())
+    with pytest.raises(ValueError, match=r"start must be two numbers .* got '1'"):
+        ellipse.EllipseKnobs(start="1")
 
 
 BAD = "0 1 1; 61 1 1; 7 1; 7 1 nan; 7 nan 1; 7 6 0; a 1 1; 7, 1, 1"

@@ -214,14 +214,6 @@ def test_a_method_without_noise_is_one_dot_where_its_gradient_is():
 # The ellipse
 
 
-def test_the_ellipse_opens_with_the_first_step_that_is_then_taken():
-    knobs = ellipse.EllipseKnobs(batch=4, mean_weight=2.0)
-    shown, taken = ellipse.opening(knobs), next(ellipse.ellipse_rows(knobs))["pictures"]
-    for name in set(ellipse.Ellipse._fields) - {"paths"}:
-        assert getattr(shown, name) == pytest.approx(getattr(taken, name), abs=1e-6)
-    assert all(len(points) == 1 for points in shown.paths.values())
-
-
 @pytest.mark.parametrize("turned", [{}, {"batch": 1, "mean_weight": 2.0, "lr": 0.5}])
 def test_arrows_are_the_gradient_and_the_step_and_the_ellipse_is_of_P(turned):
     _, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, steps=9, **turned)

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import statistics
+from itertools import islice
 
 import pandas as pd
 import pytest
@@ -12,9 +13,9 @@ from torch import nn
 from labkit.instruments import GradientNoise, Trace
 from labkit.lab import rls as lab
 from labkit.lab.datasets import Labelled
-from labkit.lab.panels import LiveLab
+from labkit.lab.panels import LiveLab, Measured
 from labkit.lab.problem import Problem, load_problem, noisy_labels
-from labkit.lab.rls import networks as nets
+from labkit.lab.rls import ellipse, networks as nets
 from labkit.rls import RLS, AveragedRLS, Hybrid, loss_one_hot, train
 
 LAYERS = pytest.mark.parametrize("layers", lab.LAYERS)
@@ -328,3 +329,49 @@ def test_the_other_two_networks_of_the_paper_take_a_step(dataset, layers):
         training.optimizer.step()
         assert math.isfinite(training.optimizer.gradient_norm)
     assert model(problem.test.inputs[:8]).shape[1] == problem.classes
+
+
+# The opening, and what is measured
+
+
+def sides(points, knobs):
+    """On which side of the valley's floor each point of a path lies."""
+    X, y = (part.double() for part in ellipse.data(knobs))
+    lowest = torch.linalg.lstsq(X, y, driver="gelsd").solution[:, 0]
+    return torch.sign((torch.tensor(points).double() - lowest) @ X.mean(0))
+
+
+def crossings(k):
+    """How often RLS and SGD change sides in twelve steps, by seed."""
+    found = {name: [] for name in ellipse.RULES}
+    for seed in range(20):
+        knobs = ellipse.EllipseKnobs(seed=seed, mean_weight=k)
+        *_, row = islice(ellipse.ellipse_rows(knobs), 12)
+        for name, points in row["pictures"].paths.items():
+            at = sides(points, knobs)
+            found[name].append(int((at[1:] != at[:-1]).sum()))
+    return found
+
+
+def test_the_opening_shows_that_sgd_crosses_the_valley_and_rls_does_not():
+    found = crossings(0.3)
+    assert sum(count >= 11 for count in found["SGD"]) >= 18
+    assert sum(count == 0 for count in found["RLS"]) >= 18
+
+
+def test_the_openings_mission_has_two_ends_that_fail():
+    """With a small k RLS crosses too; with a large one it stays far from the bottom."""
+    assert sum(count > 0 for count in crossings(0.1)["RLS"]) >= 18
+    for k, far in ((0.3, False), (3.0, True)):
+        knobs = ellipse.EllipseKnobs(mean_weight=k)
+        *_, row = islice(ellipse.ellipse_rows(knobs), 12)
+        X, y = (part.double() for part in ellipse.data(knobs))
+        lowest = torch.linalg.lstsq(X, y, driver="gelsd").solution[:, 0]
+        end = torch.tensor(row["pictures"].paths["RLS"][-1]).double()
+        assert (float((end - lowest).norm()) > 0.5) == far
+
+
+def test_each_record_holds_beyond_two_standard_errors():
+    for each in (lab.ANATOMY, lab.SPECTRUM, lab.SIDE_BY_SIDE):
+        shown = Measured(each)
+        assert shown.finding.holds, shown.finding

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from labkit.lab import broad, rls, rtrl
+from labkit.lab import broad, rtrl
 from labkit.lab.claims import NO, UNDECIDED, YES
 from labkit.lab.race import Race
 
@@ -28,29 +28,6 @@ def race(accuracies, **columns):
 
 
 RACE = race({"A": (90.0, 91.0), "B": (80.0, 81.0), "C": (89.9, 91.2)})
-
-
-def test_duels_are_judged_on_every_race_by_their_last_accuracies():
-    claims = [("A leads B", "A", "B"), ("B leads A", "B", "A"), ("A leads C", "A", "C")]
-    judged = rls.duels({"FC": RACE, "RNN": RACE}, claims)
-    assert [each.verdict for each in judged] == [YES, NO, UNDECIDED] * 2
-    assert judged[0].claim == "FC: A leads B" and judged[0].gap == pytest.approx(10.0)
-    assert judged[3].claim.startswith("RNN (not in the paper)")
-
-
-def test_the_best_of_a_sweep_is_ahead_of_all_others():
-    sweep = race({0.1: (90.0, 91.0), 1.0: (80.0, 81.0), 10.0: (math.nan, math.nan)})
-    assert rls.best("k", sweep, 0.1).verdict == YES
-    lost = rls.best("k", sweep, 1.0)
-    assert lost.verdict == NO and lost.gap == pytest.approx(-10.0)
-    assert "10: diverged" in lost.found
-
-
-def test_suspicions_are_ratios_of_the_losses():
-    losses = {"RLS": 1.0, "running-mean RLS": 1.04, "averaged RLS": 2.0}
-    both = rls.suspicions(race(dict.fromkeys(losses, (90.0, 90.0)), loss=losses))
-    assert [each.verdict for each in both] == [YES, NO]
-    assert both[0].gap == pytest.approx(0.01) and both[1].gap == pytest.approx(-1.0)
 
 
 def growth(last_of_orig):

@@ -98,8 +98,8 @@ def out_of_order(book):
         "which names the keys": "**Alt** and **R**" in title.source,
         "then the picture": "still" in picture.metadata.get("tags", []),
         "both folded": all(hidden),
-        "nothing runs before Run": "\nif not interactive:\n    picture.run("
-        in picture.source,
+        "nothing runs before Run": "Opening(" in picture.source
+        or "\nif not interactive:\n    picture.run(" in picture.source,
         "what stands below the story is folded": below and all(map(folded, below)),
         # JupyterLab's Run All goes to the last cell, and to the top where it is hidden.
         "the last cell is text that is folded": rest[-1].cell_type == "markdown"

@@ -192,18 +192,19 @@ class Measured(Shown):
         end = time.monotonic() + SLICE
         try:
             with self._own_random():
-                while time.monotonic() < end:
+                while True:
                     found = next(self._todo)
                     if isinstance(found, Mapping):
                         self._found.append(dict(found))
                     else:
                         self._bar.value = found
+                    if time.monotonic() >= end:
+                        return MIN_SLEEP
         except StopIteration:
             return self._end()
         except Exception as error:  # nobody awaits the task: the line tells
             self.error = error
             return self._end()
-        return MIN_SLEEP
 
     @contextlib.contextmanager
     def _own_random(self) -> Iterator[None]:

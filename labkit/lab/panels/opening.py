@@ -1,5 +1,6 @@
 """A picture that is a function of its knobs: the whole path is there at once."""
 
+import html
 import threading
 import time
 from dataclasses import fields
@@ -146,7 +147,8 @@ class Opening(Shown):
         line, address = self.setting_of(row["step"])
         said = "<summary>Copy setting</summary>in Python: <code>{}</code><br>"
         said += "at the end of the page's address: <code>{}</code>"
-        self.setting.value = f"<details>{said.format(line, address)}</details>"
+        said = said.format(html.escape(line), html.escape(address))
+        self.setting.value = f"<details>{said}</details>"
 
     def setting_of(self, step: int) -> tuple[str, str]:
         """Return the call that makes these knobs, and what a page's address ends in."""

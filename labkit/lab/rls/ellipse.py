@@ -81,7 +81,6 @@ class Ellipse(NamedTuple):
     mean: np.ndarray  # (2,) of the minibatch
     weights: np.ndarray  # (2,) of RLS
     P: np.ndarray  # (2, 2)
-    h: float
     gradient: np.ndarray  # (2,)
     step: np.ndarray  # (2,) what RLS then adds to the weights
     loss: np.ndarray  # (GRID, GRID) of all data, at the plane's points
@@ -161,13 +160,20 @@ def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
                 mean=x_mean.numpy(),
                 weights=before[0].numpy()[0],
                 P=before[1].numpy(),
-                h=float(h),
                 gradient=slope["RLS"].numpy()[0],
                 step=(theta - before[0]).numpy()[0],
                 loss=loss,
                 paths={name: np.stack(points) for name, points in paths.items()},
             )
-            yield {"step": step, "k": k, "pictures": made}
+            numbers = {
+                "k": k,
+                "stretch": float(made.mean @ made.P @ made.mean),
+                "h": float(h),
+                "first": float(made.step[0]),
+                "second": float(made.step[1]),
+                "degrees": angle_between(made.step, -made.gradient),
+            }
+            yield {"step": step} | numbers | {"pictures": made}
 
 
 def gradient(theta: Tensor, X: Tensor, y: Tensor) -> Tensor:
@@ -282,15 +288,11 @@ def worked(values: Sequence[float]) -> dict:
 
 
 def _status(row: dict) -> str:
-    now, k = row["pictures"], row["k"]
-    u = now.P @ now.mean
-    first, second = now.step
     return (
-        rf"$h = 1 + k\,\bar x^\top P\bar x = 1 + {k:.3g} \cdot {now.mean @ u:.3g}"
-        rf" = {now.h:.3g}$, and the step "
-        rf"$-\tfrac{{\eta}}{{h}}\nabla P = ({first:.2g}, {second:.2g})$ is "
-        rf"{angle_between(now.step, -now.gradient):.0f} degrees off $-\nabla$"
-    )
+        r"$h = 1 + k\,\bar x^\top P\bar x = 1 + {k:.3g} \cdot {stretch:.3g} = {h:.3g}$,"
+        r" and the step $-\tfrac{{\eta}}{{h}}\nabla P = ({first:.2g}, {second:.2g})$ is"
+        r" {degrees:.0f} degrees off $-\nabla$"
+    ).format(**row)
 
 
 def angle_between(a: np.ndarray, b: np.ndarray) -> float:

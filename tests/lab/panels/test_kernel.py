@@ -49,26 +49,28 @@ class Page:
     def __init__(self, client):
         self.client, self.thread = client, None
 
-    def ask(self, channel, kind, content, *clicked):
-        """Send a message, then clicks; return the content of the message's answer."""
+    def ask(self, channel, kind, content, *told):
+        """Send a message, then others; return the content of the message's answer."""
         sent = self.client.session.msg(kind, content)
         getattr(self.client, f"{channel}_channel").send(sent)
-        for comm in clicked:
+        for comm, data in told:
             time.sleep(0.5)
-            self.click(comm)
+            self.tell(comm, data)
         answer = {"parent_header": {}}
         while answer["parent_header"].get("msg_id") != sent["msg_id"]:
             answer = getattr(self.client, f"get_{channel}_msg")(timeout=600)
         return answer["content"]
 
-    def run(self, code, value="None", *clicked):
+    def run(self, code, value="None", *told):
         content = {"code": code, "silent": False, "user_expressions": {"value": value}}
-        answer = self.ask("shell", "execute_request", content, *clicked)
+        answer = self.ask("shell", "execute_request", content, *told)
         assert answer["status"] == "ok", answer
         return eval(answer["user_expressions"]["value"]["data"]["text/plain"])
 
     def click(self, comm):
-        data = {"method": "custom", "content": {"event": "click"}}
+        self.tell(comm, {"method": "custom", "content": {"event": "click"}})
+
+    def tell(self, comm, data):
         sent = self.client.session.msg("comm_msg", {"comm_id": comm, "data": data})
         sent["header"]["subshell_id"] = self.thread
         self.client.shell_channel.send(sent)
@@ -101,31 +103,27 @@ def test_the_end_of_a_page_loses_neither_a_run_nor_a_click(page):
 
 
 AT_ONCE = """
+import asyncio
 import time
-from dataclasses import replace
-from labkit.lab import LiveLab, rls as lab
+from labkit.lab import Opening, rls as lab
 
-panel = LiveLab(lab.ELLIPSE)
+panel = Opening(lab.ELLIPSE)
 display(panel)
-clicked = {name: each.comm.comm_id for name, each in panel.stepper._buttons.items()}
+slider = panel.controls.widgets["lr"].comm.comm_id
 """
 BUSY = """
 for _ in range(100):
     time.sleep(0.1)
-    if panel.stepper.position == 2:
+    if panel.controls.value.lr == 0.9:
         break
 """
 
 
 def test_an_opening_picture_is_answered_while_a_cell_runs(page):
-    buttons = page.run(AT_ONCE, "clicked")
+    slider = page.run(AT_ONCE, "slider")
     page.thread = page.ask("control", "create_subshell_request", {})["subshell_id"]
-    step = buttons["step"]
-    assert page.run(BUSY, "panel.stepper.position", step, step) == 2
-    page.click(buttons["run"])  # which goes on where cells run, once they are done
-    page.run("import asyncio; await asyncio.sleep(0.5)")
+    turned = slider, {"method": "update", "state": {"value": 0.9}}
+    assert page.run(BUSY, "panel.controls.value.lr", turned) == 0.9
     page.ask("control", "delete_subshell_request", {"subshell_id": page.thread})
-    before = page.run("before = panel.stepper.position", "before")
-    assert page.run("await asyncio.sleep(0.5)", "panel.stepper.position") > before > 2
-    page.click(buttons["pause"])
-    assert page.run("await asyncio.sleep(0.2)", "panel.stepper.running") is False
+    page.tell(slider, {"method": "update", "state": {"value": 0.2}})
+    assert page.run("await asyncio.sleep(0.5)", "panel.controls.value.lr") == 0.2

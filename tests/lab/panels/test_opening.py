@@ -1,0 +1,120 @@
+"""A picture that is a function of its knobs: the path, its slider, its pale twin."""
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from labkit.lab.panels import Experiment, Opening, knob
+from labkit.lab.panels.figures.planes import GHOST, path, planes, put
+from tests.lab.panels.test_played import unpacked_all
+
+LIMITS = (((0, 20), (-50, 50)),)
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """A rate, and the place of a dot."""
+
+    rate: float = knob(0.5, low=0.0, high=2.0, look_for="Faster?")
+    place: str = knob("1", look_for="Further?")
+
+
+def rows(settings) -> Iterator[dict]:
+    """Yield points on a line."""
+    points = [float(settings.place)]
+    for step in range(1, 99):
+        points.append(points[-1] + settings.rate)
+        yield {"step": step, "at": points[-1], "pictures": np.array(points)}
+
+
+def picture(now, before):
+    """Draw the line, and the one before in grey."""
+    figure = planes(["A line"], ["step"], ["place"], LIMITS, caption="A line.")
+    for points, colour, name in ((now, "#000000", "line"), (before, GHOST, EARLIER)):
+        if points is not None:
+            steps = np.arange(len(points))
+            put(figure, 0, [path(np.stack([steps, points], 1), colour, name)])
+    return figure
+
+
+EARLIER = "an earlier run"
+LINE = Experiment(
+    "line",
+    Knobs,
+    rows,
+    (),
+    "A line.",
+    lambda row: f"$x = {row['at']:g}$",
+    picture=picture,
+    drag=lambda now, knobs, name, index, point: {"place": f"{point[1]:g}"},
+    playable={"rate": (0.0, 1.0)},
+)
+
+
+def drawn(opening, name):
+    """The values of a line that is drawn; None where there is none."""
+    found = [t for t in opening.figure["data"] if t["name"] == name]
+    return [*found[0]["y"]] if found else None
+
+
+@pytest.fixture(params=[True, False], ids=["widgets", "headless"])
+def opening(request):
+    return Opening(LINE, steps=4, interactive=request.param)
+
+
+def test_the_whole_path_is_there_and_a_turn_computes_it_anew(opening):
+    assert drawn(opening, "line") == [1, 1.5, 2, 2.5, 3]
+    assert drawn(opening, "before the turn") is None
+    opening.controls.set(rate=1.0)
+    assert drawn(opening, "line") == [1, 2, 3, 4, 5]
+    assert drawn(opening, "before the turn") == [1, 1.5, 2, 2.5, 3]
+
+
+def test_a_drag_keeps_the_path_from_where_it_began(opening, monkeypatch):
+    clock = iter([0.0, 0.5, 1.0, 9.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    for rate in (0.6, 0.7, 0.8):
+        opening.controls.set(rate=rate)
+        assert drawn(opening, "before the turn")[1] == 1.5
+    opening.controls.set(rate=1.0)  # long after: another turn
+    assert drawn(opening, "before the turn")[1] == 1.8
+
+
+def test_the_slider_moves_along_the_steps_with_the_formula_of_each():
+    opening = Opening(LINE, steps=4)
+    assert opening.slider.max == 3 and opening.formula.value == "$x = 3$"
+    opening.slider.value = 1
+    assert drawn(opening, "line") == [1, 1.5, 2]
+    assert opening.slider.description == "step 2" and opening.formula.value == "$x = 2$"
+    opening.controls.set(rate=1.0)
+    assert drawn(opening, "line") == [1, 2, 3]  # at the same step
+    assert Opening(LINE, steps=1).slider.layout.visibility == "hidden"
+
+
+def test_a_hand_on_the_picture_turns_its_knob():
+    opening = Opening(LINE, steps=4)
+    touched = {"name": "dot", "index": 0, "x": 0, "y": 7.0, "drag": 1}
+    opening.plot.touched = touched
+    assert opening.controls.value.place == "7" and drawn(opening, "line")[0] == 7
+
+
+def test_a_setting_can_be_copied(opening):
+    assert opening.setting_of(4) == ("Knobs()", "#step=4")
+    opening.controls.set(rate=1.0, place="2")
+    line, address = opening.setting_of(3)
+    assert eval(line) == opening.controls.value
+    assert address == "#step=3&rate=1.0&place=2"
+    if opening.interactive:
+        assert html.escape(line) in opening.setting.value
+
+
+def test_a_page_plays_the_path_at_all_values():
+    data = Opening(LINE, steps=4, interactive=False).played()
+    (turned,) = data["knobs"]
+    assert turned == {"title": "rate", "name": "rate", "values": [0, 0.5, 1], "at": 1}
+    assert data["step"] == 4
+    ends = [figures[-1]["data"][0]["y"] for figures in unpacked_all(data["runs"])]
+    assert ends == [[1, 1, 1, 1, 1], [1, 1.5, 2, 2.5, 3], [1, 2, 3, 4, 5]]
