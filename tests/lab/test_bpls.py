@@ -75,10 +75,11 @@ def test_what_needs_no_restart_is_what_is_tried_here():
 @pytest.mark.parametrize("name", LIVE)
 def test_a_knob_turned_in_a_run_changes_what_comes_and_nothing_before(name):
     (value, soon), said = LIVE[name], name.replace("_", " ")
+    title = lab.WalkKnobs.__dataclass_fields__[name].metadata["label"] or said
     plain, turned = live(digits, sigma=0.2), live(digits, sigma=0.2)
     before = turned.run(4)
     turned.controls.set(**{name: value})
-    assert len(turned.trace.rows) == 4 and said in turned.turned.value
+    assert len(turned.trace.rows) == 4 and title in turned.turned.value
     frame, wanted = turned.run(40), plain.run(44)
     assert said in frame["turned"].iloc[4]
     assert frame["turned"].notna().sum() == 1

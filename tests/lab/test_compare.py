@@ -431,11 +431,12 @@ def test_minibatches_carry_the_noise_asked_for():
     assert 0.41 < float((clean != y).double().mean()) < 0.49  # 0.45 of 2,560 labels
 
 
-def test_a_rule_has_one_colour_and_no_two_of_a_panel_share_one():
+def test_a_rule_has_one_look_and_no_two_of_a_panel_share_one():
     figure, colours = live().plot.figure, {}
     for trace in figure["data"]:
         if "line" in trace and trace["name"] in rules.CLASSIFIERS:
-            colours.setdefault(trace["name"], set()).add(trace["line"]["color"])
+            look = trace["line"]["color"], trace["line"]["dash"]
+            colours.setdefault(trace["name"], set()).add(look)
     assert len(colours) == 10 and all(len(each) == 1 for each in colours.values())
     for panel in compare.RACE.panels:
         shown = set.union(*(colours[column] for column in panel.columns))

@@ -164,7 +164,7 @@ class Measured(Shown):
         parts = [self._said, line]
         self.plot = None
         if len(self.rows):
-            self.plot = Plot(self.measurement.figure(self.rows))
+            self.plot = Plot(lambda: self.figure)
             parts.append(self.plot)
         self.widget = VBox([*parts, self._below]).add_class("labkit-measured")
         self._tell()
@@ -224,13 +224,12 @@ class Measured(Shown):
         if self.error is None:
             self.recorded = {}
             self._take(self._found)
-            drawn = self.measurement.figure(self.rows)
             if self.plot is None:
-                self.plot = Plot(drawn)
+                self.plot = Plot(lambda: self.figure)
                 said, line, below = self.widget.children
                 self.widget.children = said, line, self.plot, below
             else:
-                self.plot.show(drawn)
+                self.plot.changed()
         self._tell()
 
     def _tell(self) -> None:

@@ -86,7 +86,7 @@ class Opening(Shown):
         return [row for row in islice(rows, self.steps) if "pictures" in row]
 
     def _build(self) -> None:
-        self.plot = Plot(self.figure, ahead=True)
+        self.plot = Plot(lambda: self.figure)
         self.slider = IntSlider(
             value=self.at,
             max=len(self.rows) - 1,
@@ -137,7 +137,7 @@ class Opening(Shown):
 
     def _show(self) -> None:
         if self.interactive:
-            self.plot.show(self.figure)
+            self.plot.changed()
             self._tell()
 
     def _tell(self) -> None:
