@@ -115,8 +115,7 @@ def run(
     jobs = {
         n: (study.name, unit, *folders, device, until) for n, unit in enumerate(left)
     }
-    name = f"reproduce-{study.name}"
-    ended = carry_out(do_unit, jobs, cluster=cluster, workers=workers, name=name)
+    ended = carry_out(do_unit, jobs, cluster=cluster, workers=workers)
     with contextlib.closing(ended):
         for number, answer in ended:
             yield left[number], str(answer)

@@ -16,7 +16,7 @@ import labkit
 from labkit.lab.command import app
 from labkit.lab.runs.cli import split_assignments
 from labkit.lab.runs.execute import prepare
-from labkit.lab.runs.sweep_plan import parse_values
+from labkit.lab.runs.sweep import parse_values
 
 DOCS = Path(__file__).parents[1] / "docs"
 HOWTO = DOCS / "howto"

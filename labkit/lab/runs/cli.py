@@ -3,18 +3,15 @@
 import contextlib
 import functools
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from labkit.lab.runs.execute import (
-    Plan,
     check_downloads,
-    downloads,
     execute_all,
     notebooks,
     own_copy,
@@ -25,11 +22,11 @@ from labkit.lab.runs.jupyter import lab_command, lab_environment
 from labkit.lab.runs.parameters import ParameterError, RunRefused, read_parameters
 from labkit.lab.runs.records import keep_records
 from labkit.lab.runs.report import report as write_report
-from labkit.lab.runs.sweep import execute_sweep
-from labkit.lab.runs.sweep_plan import SweepPlan, parse_values, prepare_sweep
-
-if TYPE_CHECKING:
-    import pandas as pd
+from labkit.lab.runs.sweep import (
+    execute_sweep,
+    parse_values,
+    prepare_sweep,
+)
 
 app = typer.Typer(
     add_completion=False,
@@ -49,7 +46,7 @@ Download = Annotated[
     bool,
     typer.Option(
         "--download",
-        help="Download data that are not here; at a terminal it is asked otherwise.",
+        help="Download data that are not here.",
     ),
 ]
 
@@ -78,7 +75,7 @@ def in_a_sentence(command: Callable) -> Callable:
 DRAWN: dict[str, Callable[[Path], Iterable[Path]]] = {}
 STOPPED = {
     "run": "; the hidden folder of each run keeps the traces that it has written",
-    "sweep": "; --resume goes on with this sweep",
+    "sweep": "; the same command goes on",
 }
 
 ROOT = (
@@ -169,7 +166,7 @@ def run(
         prepare(name, values, profile, device, out, notebook_dir)
         for name in _chosen(names or [], every, notebook_dir)
     ]
-    _ask_to_download(plans, download)
+    check_downloads(plans, download)
     failed = 0
     with contextlib.closing(execute_all(plans, jobs)) as ended:
         for plan, result in ended:
@@ -206,30 +203,36 @@ def sweep(
     ] = "local",
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes on this machine, if not one per processor."),
-    ] = None,
-    resume: Annotated[
-        bool,
         typer.Option(
-            "--resume",
-            help="Go on with a sweep that was begun: keep finished runs, start "
-            "unfinished and failed ones again.",
+            min=1, help="Processes on this machine, if not one per processor."
         ),
-    ] = False,
+    ] = None,
     profile: Profile = "quick",
     device: Device = None,
     out: Out = Path("runs"),
     notebook_dir: NotebookDir = None,
     download: Download = False,
 ) -> None:
-    """Run a notebook with every combination of values and tabulate the results."""
+    """Run a notebook with every combination of values and tabulate the results.
+
+    The same command goes on with a sweep that was cut off: it keeps finished runs, and
+    starts unfinished and failed ones again.
+    """
     values = split_assignments(assignments or [])
-    lists = {key: parse_values(key, text) for key, text in values.items()}
-    options = (profile, device, cluster, workers, resume, out, notebook_dir)
-    plan = prepare_sweep(name, lists, *options)
-    _ask_to_download(plan.runs, download)
+    plan = prepare_sweep(
+        name,
+        {key: parse_values(key, text) for key, text in values.items()},
+        profile=profile,
+        device=device,
+        cluster=cluster,
+        workers=workers,
+        out=out,
+        notebook_dir=notebook_dir,
+    )
+    check_downloads(plan.runs, download)
     result = execute_sweep(plan)
-    typer.echo(_shown(result.table, plan))
+    shown = result.table[[*plan.varied, "state", "seconds"]]
+    typer.echo(f"{shown.to_string(index=False, max_rows=60)}\n\nWhat was measured:")
     typer.echo(f"{result.csv}\n{result.html}")
     if draw := DRAWN.get(plan.notebook):
         for path in draw(result.csv):
@@ -238,20 +241,6 @@ def sweep(
         bad = int((result.table["state"] != "finished").sum())
         typer.echo(f"labkit: {bad} of {len(plan.runs)} runs not finished", err=True)
         raise typer.Exit(1)
-
-
-def _shown(table: "pd.DataFrame", plan: SweepPlan) -> str:
-    """Return the columns in which runs differ as text, as many as fit."""
-    first = [*plan.varied, "state", "seconds"]
-    hidden = {"run", "error", *plan.runs[0].values, *first}
-    rest = [c for c in table if c not in hidden and table[c].nunique(dropna=False) > 1]
-    text = table.astype(object).fillna("")
-    wide = shutil.get_terminal_size().columns
-    while rest and text[first + rest].to_string(index=False).index("\n") > wide:
-        rest.pop()
-    shown = text[first + rest].to_string(index=False, max_rows=60)
-    left = len(table.columns) - len(first) - len(rest)
-    return f"{shown}\n\nAll of it, {left} more columns:" if left else f"{shown}\n"
 
 
 @app.command()
@@ -278,15 +267,6 @@ def lab(notebook_dir: NotebookDir = None) -> None:
         typer.echo(ROOT, err=True)
     command = [*lab_command(first), *["--allow-root"] * root]
     os.execve(sys.executable, command, lab_environment(os.environ))
-
-
-def _ask_to_download(plans: Sequence[Plan], agreed: bool) -> None:
-    """Ask whether data may be downloaded; where nobody can answer, refuse."""
-    words = "" if agreed else downloads(plans)
-    if words and sys.stdin.isatty():
-        agreed = typer.confirm(f"This downloads {words}. Go on?", err=True)
-    if words:
-        check_downloads(plans, agreed)
 
 
 def _chosen(names: list[str], every: bool, notebook_dir: Path | None) -> list[str]:

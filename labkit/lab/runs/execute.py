@@ -4,7 +4,8 @@ A run is executed in the hidden folder ``.<stamp>-<name>.partial``.  Only when i
 complete (executed notebook, page, ``run.json``, all on disk) the folder is renamed
 to ``<stamp>-<name>``, or to ``<stamp>-<name>-failed`` when a cell raised.  So a
 folder with a finished run's name always holds a finished run, and a run that was
-killed leaves its traces where they were written.
+killed leaves its traces where they were written.  A run of a sweep has a name of its
+own, without a stamp.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ from labkit.lab.runs.parameters import (
     read_parameters,
     resolve,
 )
-from labkit.lab.runs.run_folder import checksums, write_measurements
+from labkit.lab.runs.run_folder import write_measurements
 from labkit.lab.runs.workers import carry_out, processors
 
 HERE = Path(__file__).resolve()
@@ -41,8 +42,6 @@ PATTERN = "[0-9][0-9]_*.ipynb"
 SET_BY_RUN = ("interactive", "run_dir")
 IN_A_SENTENCE = "DataError", "DatasetUnavailable"  # errors that need no traceback
 NEEDED = {"device": str, "interactive": bool, "run_dir": str}
-# Begun in this order two at a time end together: the first two take longest.
-ORDER = ("compare", "rtrl", "rls", "bpls", "tour", "hessian_free", "broad")
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,7 @@ class Plan:
     profile : str, ``quick`` or ``paper``
     values : dict, every parameter's value, except those that the run itself sets
     out : Path, the folder that will hold the run's folder
+    final : Path or None, the run's folder, of a run of a sweep
     """
 
     name: str
@@ -63,6 +63,7 @@ class Plan:
     profile: str
     values: dict[str, Value]
     out: Path
+    final: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,6 @@ def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
         own = SHIPPED if SHIPPED.is_dir() else HERE.parents[3] / "notebooks"
         here = Path("notebooks")
         notebook_dir = here if any(here.glob(PATTERN)) else own
-    if not isinstance(notebook_dir, str | os.PathLike):
-        raise RunRefused(f"notebook_dir must be a path, got {notebook_dir!r}")
     if not Path(notebook_dir).is_dir():
         raise RunRefused(f"there is no folder of notebooks at {notebook_dir}")
     found: dict[str, Path] = {}
@@ -184,14 +183,10 @@ def prepare(
     notebook = _find(name, notebook_dir)
     declared = read_parameters(notebook)
     _check_needed(notebook, declared)
-    if not isinstance(parameters, Mapping | None):
-        raise ParameterError(f"parameters must be a mapping, got {parameters!r}")
     given = dict(parameters or {})
     for key in SET_BY_RUN:
         if key in given:
             raise ParameterError(f"'{key}' is set by the run itself")
-    if not isinstance(device, str | None):
-        raise ParameterError(f"device must be the name of one, got {device!r}")
     if device is not None and given.setdefault("device", device) != device:
         other = given["device"]
         raise ParameterError(f"the device is given twice: {device} and {other}")
@@ -268,7 +263,7 @@ def execute(plan: Plan) -> RunResult:
     from labkit.lab.runs.page import write_page
 
     started = datetime.now(UTC)
-    partial, final = _reserve(plan.out, plan.name, started)
+    partial, final = _reserve(plan, started)
     executed, page = partial / f"{plan.name}.ipynb", partial / f"{plan.name}.html"
     summary = _summary(plan, started)
     write_atomically(partial / "run.json", json.dumps(summary, indent=2))
@@ -278,14 +273,13 @@ def execute(plan: Plan) -> RunResult:
     write_page(executed, page)
     status = "failed" if error else "finished"
     summary |= {"status": status, "seconds": seconds, "error": error}
-    summary["checksums"] = checksums(partial)
     write_atomically(partial / "run.json", json.dumps(summary, indent=2))
     if error:
-        final = final.with_name(f"{final.name}-failed")
+        final = failed(final)
     write_measurements(partial, final.name, plan.values)
     _sync_tree(partial)
     os.rename(partial, final)
-    _sync(plan.out)
+    _sync(final.parent)
     executed, page = final / executed.name, final / page.name
     return RunResult(final, executed, page, seconds, not error, error)
 
@@ -310,10 +304,8 @@ def execute_all(
     if count == 1:
         yield from ((plan, execute(plan)) for plan in plans)
         return
-    place = {name: number for number, name in enumerate(ORDER)}
-    numbers = range(len(plans))
-    begun = sorted(numbers, key=lambda n: place.get(plans[n].name, len(place)))
-    waiting = {number: (plans[number],) for number in begun}
+    # the last notebooks take longest, and so begin first
+    waiting = {number: (plan,) for number, plan in reversed([*enumerate(plans)])}
     # one attempt: a notebook for which the memory does not suffice would fail again
     ended = carry_out(execute_quietly, waiting, workers=count, attempts=1)
     with contextlib.closing(ended):
@@ -350,19 +342,35 @@ def _check_needed(notebook: Path, declared: tuple[Parameter, ...]) -> None:
         )
 
 
-def _reserve(out: Path, name: str, started: datetime) -> tuple[Path, Path]:
-    """Make a partial folder, and reserve its final name for it."""
-    out.mkdir(parents=True, exist_ok=True)
-    first = f"{started:%Y%m%d-%H%M%S}-{name}"
+def failed(final: Path) -> Path:
+    """Return the folder of a run that failed, by that which it would have had."""
+    return final.with_name(f"{final.name}-failed")
+
+
+def _reserve(plan: Plan, started: datetime) -> tuple[Path, Path]:
+    """Make a partial folder, and reserve its final name for it.
+
+    A run of a sweep has its name, and removes what an earlier try has left; the caller
+    must hold its lock. Any other gets the name of the second in which it begins.
+    """
+    if plan.final:
+        partial = plan.final.with_name(f".{plan.final.name}.partial")
+        for path in (partial, plan.final, failed(plan.final)):
+            # the kernel of a killed worker may still write for a second
+            shutil.rmtree(path, ignore_errors=True)
+        partial.mkdir(exist_ok=True)
+        return partial, plan.final
+    plan.out.mkdir(parents=True, exist_ok=True)
+    first = f"{started:%Y%m%d-%H%M%S}-{plan.name}"
     for number in itertools.count(1):
         stem = first if number == 1 else f"{first}-{number}"
-        partial, final = out / f".{stem}.partial", out / stem
+        partial, final = plan.out / f".{stem}.partial", plan.out / stem
         try:
             partial.mkdir()
         except FileExistsError:
             continue
         # only now: whoever had this partial folder before has renamed it by now
-        if not final.exists() and not (out / f"{stem}-failed").exists():
+        if not final.exists() and not failed(final).exists():
             return partial, final
         partial.rmdir()
 

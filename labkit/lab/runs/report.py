@@ -2,11 +2,7 @@
 
 import base64
 import gzip
-import json
-import os
-import time
-from collections import namedtuple
-from collections.abc import Iterator
+from collections import defaultdict, namedtuple
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,19 +11,17 @@ import jinja2
 from labkit.lab.runs.jobs import write_atomically
 from labkit.lab.runs.parameters import RunRefused
 from labkit.lab.runs.run_folder import (
-    FIELDS,
     PICTURE,
-    count_rows,
+    SUMMARY,
     measured,
     read_summary,
+    rows,
     traces,
 )
 
 MANIFEST = "sweep.json"  # the file that marks the folder of a sweep
 
-UNREADABLE = {field: other for field, (_, other) in FIELDS.items()}
-UNREADABLE |= {"error": "run.json is missing or damaged"}
-TRIES = 20  # runs get their names while the index is written
+UNREADABLE = SUMMARY | {"error": "run.json is missing or damaged"}
 LARGEST = 5_000_000  # bytes of a picture's data
 NUMBERS, LABELS = 4, 12  # of a trace, that the index shows
 
@@ -45,8 +39,6 @@ def report(out: str | Path = "runs") -> Path:
     `out` is the folder that the runs were written to, or that of one sweep;
     RunRefused if there is none. Returns the path of the index.
     """
-    if not isinstance(out, str | os.PathLike):
-        raise RunRefused(f"the folder of runs must be a path, got {out!r}")
     out = Path(out).absolute()
     if not out.is_dir():
         raise RunRefused(f"there is no folder of runs at {out}; 'labkit run' makes one")
@@ -73,40 +65,29 @@ def _plotly_js(out: Path) -> str:
 
 
 def _newest_first(out: Path) -> list[Run]:
-    """Read all runs, and start again if one was renamed meanwhile."""
-    for attempt in range(TRIES):
-        found, gone = [], False
-        sweeps = [path.parent for path in out.glob(f"*/{MANIFEST}")]
-        for at in (out, *sweeps):
-            for folder in at.iterdir():
-                try:
-                    found += _read(out, folder)
-                except FileNotFoundError:
-                    gone = True
-        if not gone:
-            break
-        time.sleep(0.01 * attempt)
+    sweeps = [path.parent for path in out.glob(f"*/{MANIFEST}")]
+    folders = [folder for at in (out, *sweeps) for folder in at.iterdir()]
+    found = [_read(out, folder) for folder in folders if _is_run(folder)]
     return sorted(found, key=lambda r: (r.summary["started"], r.folder), reverse=True)
 
 
-def _read(out: Path, folder: Path) -> Iterator[Run]:
-    """Read a possible run; raise FileNotFoundError if it is no longer there."""
-    if not folder.is_dir():
-        return
-    inside = {path.name for path in folder.iterdir()}
-    cut_off = folder.name.endswith(".partial")
-    if not cut_off and "run.json" not in inside:
-        return
-    summary = read_summary(folder) or UNREADABLE
-    summary = summary | {"name": summary["name"] or _shown(folder.name)}
-    page = f"{summary['name']}.html"
-    found = [_trace(out, folder, path) for path in traces(folder)]
-    picture = _packed(folder / PICTURE)
-    if not folder.is_dir():  # what was read may be half of it
-        raise FileNotFoundError(folder)
-    page = _link(out, folder / page) if page in inside else ""
-    name = _shown(folder.relative_to(out).as_posix())
-    yield Run(name, summary, page, picture, found, cut_off, {})
+def _is_run(folder: Path) -> bool:
+    cut_off = folder.name.endswith(".partial") and folder.is_dir()
+    return cut_off or (folder / "run.json").exists()
+
+
+def _read(out: Path, folder: Path) -> Run:
+    summary = read_summary(folder) or UNREADABLE | {"name": folder.name}
+    page = folder / f"{summary['name']}.html"
+    return Run(
+        folder=folder.relative_to(out).as_posix(),
+        summary=summary,
+        page=_link(out, page) if page.exists() else "",
+        picture=_packed(folder / PICTURE),
+        traces=[_trace(out, folder, path) for path in traces(folder)],
+        cut_off=folder.name.endswith(".partial"),
+        varied={},
+    )
 
 
 def _trace(out: Path, folder: Path, path: Path) -> Trace:
@@ -119,34 +100,29 @@ def _trace(out: Path, folder: Path, path: Path) -> Trace:
         (label, [numbers.get(name) for name in names])
         for label, numbers in [*lines.items()][:LABELS]
     ]
-    name, link = _shown(str(path.relative_to(folder))), _link(out, path)
-    return Trace(name, link, count_rows(path), names, shown)
+    name, count = path.relative_to(folder).as_posix(), len([*rows(path)])
+    return Trace(name, _link(out, path), count, names, shown)
 
 
 def _packed(path: Path) -> str:
     """Return a figure's file as text, gzip in base64; empty if there is none."""
-    try:
-        if not path.is_file() or path.stat().st_size > LARGEST:
-            return ""
-        figure = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
+    if not path.exists() or path.stat().st_size > LARGEST:
         return ""
-    return base64.b64encode(gzip.compress(json.dumps(figure).encode())).decode()
+    return base64.b64encode(gzip.compress(path.read_bytes())).decode()
 
 
 def _with_varied(runs: list[Run]) -> list[Run]:
     """Give every run the parameters that are not the same in all of its notebook."""
-    values: dict[str, dict[str, set[str]]] = {}
+    values = defaultdict(set)
     for run in runs:
-        of_notebook = values.setdefault(run.summary["name"].split("-")[0], {})
         for name, value in run.summary["parameters"].items():
-            of_notebook.setdefault(name, set()).add(repr(value))
+            values[run.summary["name"], name].add(repr(value))
     return [
         run._replace(
             varied={
                 name: value
                 for name, value in run.summary["parameters"].items()
-                if len(values[run.summary["name"].split("-")[0]][name]) > 1
+                if len(values[run.summary["name"], name]) > 1
             }
         )
         for run in runs
@@ -154,9 +130,4 @@ def _with_varied(runs: list[Run]) -> list[Run]:
 
 
 def _link(out: Path, path: Path) -> str:
-    return quote(os.fsencode(path.relative_to(out).as_posix()))
-
-
-def _shown(name: str) -> str:
-    """Return a file's name as text, whatever its bytes are."""
-    return os.fsencode(name).decode("utf-8", "replace")
+    return quote(path.relative_to(out).as_posix())

@@ -1,7 +1,6 @@
 """The content of a run's folder: its summary, ``run.json``, and its traces.
 
-The folders are the user's: files in them may be cut off, edited, renamed meanwhile, or
-no files at all. What cannot be read counts as absent; nothing here raises or hangs.
+What was cut off counts as absent: a summary, or the last line of a trace.
 :func:`write_measurements` makes one table of all that a run has measured.
 """
 
@@ -12,74 +11,31 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from labkit.lab.runs.jobs import checksum
 from labkit.lab.runs.parameters import Value
 
 MEASUREMENTS = "measurements.csv"
 PICTURE = "picture.json"  # the first figure of the run
-COUNTS = {
-    "step",
-    "seed",
-    "look",
-    "epoch",
-    "passes",
-    "draws",
-}  # what a trace counts, not measures
+# What a trace counts, not measures.
+COUNTS = {"step", "seed", "look", "epoch", "passes", "draws"}
 
-FIELDS = {  # of run.json, with what stands in where one is missing
-    "name": (str, ""),
-    "status": (str, "unreadable"),
-    "profile": (str, ""),
-    "parameters": (dict, {}),
-    "device": (str, ""),
-    "started": (str, ""),
-    "seconds": ((int, float, type(None)), None),
-    "error": ((str, type(None)), None),
-    "checksums": (dict, {}),  # of the traces, which old runs lack
+SUMMARY = {  # of run.json, with what stands in where one is missing
+    "name": "",
+    "status": "unreadable",
+    "profile": "",
+    "parameters": {},
+    "device": "",
+    "started": "",
+    "seconds": None,
+    "error": None,
 }
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
-    """Return a run's ``run.json``, or None if it is missing or malformed."""
+    """Return a run's ``run.json``, or None if it is missing or damaged."""
     try:
-        path = folder / "run.json"
-        summary = json.loads(path.read_text("utf-8")) if path.is_file() else None
-    except (OSError, ValueError, RecursionError):
+        return SUMMARY | json.loads((folder / "run.json").read_text("utf-8"))
+    except (OSError, ValueError, TypeError):
         return None
-    if not isinstance(summary, dict):
-        return None
-    found = {name: summary.get(name, other) for name, (_, other) in FIELDS.items()}
-    if all(isinstance(found[name], kind) for name, (kind, _) in FIELDS.items()):
-        return _printable(found)
-    return None
-
-
-def checksums(folder: Path) -> dict[str, str]:
-    """Return the checksum of each trace in a run's folder, by its path in it."""
-    return {p.relative_to(folder).as_posix(): checksum(p) for p in traces(folder)}
-
-
-def difference(
-    folder: Path, summary: Mapping[str, Any], parameters: Mapping[str, Value]
-) -> str:
-    """Return in words how a finished run is not the one that is looked for.
-
-    It is empty if the run had these parameters and its traces are as they were written.
-    """
-    was = summary["parameters"]
-    now = _printable(json.loads(json.dumps(parameters)))
-    for name in dict.fromkeys([*now, *was]):
-        if was.get(name) != now.get(name):
-            return f"was run with {name} {was.get(name)!r}, not {now.get(name)!r}"
-    try:
-        found = checksums(folder)
-    except OSError as error:
-        return f"has a trace that cannot be read ({error.strerror})"
-    for trace, written in summary["checksums"].items():
-        if found.get(trace) != written:
-            kind = "is damaged" if trace in found else "is no longer there"
-            return f"has a trace that {kind}, {trace}"
-    return ""
 
 
 def traces(folder: Path) -> list[Path]:
@@ -91,9 +47,12 @@ def rows(path: Path) -> Iterator[dict]:
     """Yield the rows of a trace without the header and incomplete or damaged lines."""
     with path.open("rb") as file:
         for line in file:
-            row = _parsed(line)
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
             if "step" in row:
-                yield _printable(row)
+                yield row
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, Value]:
@@ -129,7 +88,7 @@ def write_measurements(
     """
     table = folder / MEASUREMENTS
     count, same = 0, [run, *parameters.values()]
-    with table.open("w", encoding="utf-8", errors="replace", newline="") as file:
+    with table.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         names = (f"params.{name}" for name in parameters)
         writer.writerow(["run", *names, "trace", "step", "name", "value"])
@@ -143,14 +102,6 @@ def write_measurements(
         return table
     table.unlink()
     return None
-
-
-def count_rows(path: Path) -> int:
-    """Count the complete lines of a trace without its header, without parsing them."""
-    with path.open("rb") as file:
-        first = file.readline()
-        count = sum(line.endswith(b"\n") for line in file)
-    return count + (first.endswith(b"\n") and "step" in _parsed(first))
 
 
 def measured(path: Path) -> dict[str, dict[str, float]]:
@@ -176,20 +127,3 @@ def measured(path: Path) -> dict[str, dict[str, float]]:
         label: {name: fmean(values) for name, values in means.items()}
         for label, means in by_label.items()
     }
-
-
-def _parsed(line: bytes) -> dict:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _printable(value: Any) -> Any:
-    """Replace the characters that no file can hold (lone surrogates) by a mark."""
-    if isinstance(value, dict):
-        return {_printable(k): _printable(v) for k, v in value.items()}
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
-    return value

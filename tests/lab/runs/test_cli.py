@@ -4,14 +4,19 @@ import base64
 import gzip
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from labkit.lab.datasets import fetch
-from labkit.lab.runs import RunRefused, cli, notebooks, report, run
-from labkit.lab.runs.execute import _reserve, check_downloads, datetime, prepare
+from labkit.lab.runs import RunRefused, notebooks, report, run
+from labkit.lab.runs.execute import (
+    _reserve,
+    check_downloads,
+    datetime,
+    failed,
+    prepare,
+)
 from tests.lab.runs.conftest import CELL, labkit, refused
 
 
@@ -79,29 +84,6 @@ def test_data_that_are_not_here_are_not_downloaded_without_a_word(
     check_downloads([plan], True)
 
 
-@pytest.mark.parametrize("answer", [True, False])
-def test_at_a_terminal_it_is_asked(tmp_path, monkeypatch, answer):
-    def confirm(question, err):
-        asked.append(question)
-        return answer
-
-    asked, plan = [], prepare("rls", {"corpus": "ptb"}, "quick", None, "runs", None)
-    monkeypatch.setenv("LABKIT_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(fetch, "_SOURCE_TREE", tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(cli.typer, "confirm", confirm)
-    monkeypatch.setattr(cli.sys, "stdin", SimpleNamespace(isatty=lambda: True))
-    if answer:
-        cli._ask_to_download([plan], False)
-    else:
-        with pytest.raises(RunRefused, match="this would download ptb"):
-            cli._ask_to_download([plan], False)
-    expected = f"This downloads ptb (6 MB) to {tmp_path / 'data'}. Go on?"
-    assert asked == [expected]
-    cli._ask_to_download([plan], True)
-    assert len(asked) == 1
-
-
 def test_a_gpu_that_is_not_there_is_refused(tmp_path):
     refused("run rls --device cuda", "here are: cpu", tmp_path)
 
@@ -131,14 +113,14 @@ def test_two_notebooks_of_one_name_are_refused(write_notebook):
         notebooks(folder)
 
 
-def test_runs_of_one_second_get_different_names(tmp_path):
-    now = datetime(2030, 1, 2, 3, 4, 5)
-    names = []
+def test_runs_of_one_second_get_different_names():
+    now, names = datetime(2030, 1, 2, 3, 4, 5), []
+    plan = prepare("rls", {}, "quick", None, "runs", None)
     for _ in range(3):
-        partial, final = _reserve(tmp_path, "rls", now)
+        partial, final = _reserve(plan, now)
         names.append(final.name)
-    partial.rename(tmp_path / f"{final.name}-failed")
-    names.append(_reserve(tmp_path, "rls", now)[1].name)
+    partial.rename(failed(final))
+    names.append(_reserve(plan, now)[1].name)
     stem = "20300102-030405-rls"
     assert names == [stem, f"{stem}-2", f"{stem}-3", f"{stem}-4"]
 
@@ -189,20 +171,6 @@ def test_the_index_shows_what_was_measured_and_a_picture(tmp_path):
     assert json.loads(gzip.decompress(base64.b64decode(packed))) == figure
     (script,) = (tmp_path / "runs/_static").iterdir()
     assert f'<script src="_static/{script.name}"></script>' in index
-
-
-def test_the_index_has_as_many_headings_as_numbers(tmp_path):
-    folder = tmp_path / "20300102-030405-rls"
-    folder.mkdir()
-    (folder / "run.json").write_text(json.dumps({"name": "rls", "status": "finished"}))
-    many = {f"n{i}": i for i in range(20)}
-    (folder / "one.jsonl").write_text(row(1, 0, "a", **many) + "\n")
-    both = [row(1, 0, "a", **many), row(1, 0, "b", **many)]
-    (folder / "two.jsonl").write_text("\n".join(both) + "\n")
-    index = report(tmp_path).read_text()
-    tables = index.split("<table>")[1:]
-    counts = [(t.count(">n"), t.count("<td>")) for t in tables]
-    assert counts == [(12, 12), (4, 8)]
 
 
 def test_the_index_has_the_runs_of_sweeps(tmp_path):

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from labkit.lab.runs import execute, kernel, report, run
+from labkit.lab.runs import kernel, report, run
 from labkit.lab.runs.cli import app
 from tests.lab.runs.conftest import is_gone, make_notebook, wait_for
 
@@ -157,10 +157,6 @@ def test_a_notebook_is_saved_now_and_then_and_whole_at_its_end(
     cells = nbformat.read(outcome.notebook, as_version=4).cells
     said = [cell.outputs[0].text for cell in cells if cell.get("outputs")]
     assert said == ["first cell\n", f"{there}\n"]
-
-
-def test_the_order_in_which_runs_begin_names_every_notebook():
-    assert sorted(execute.ORDER) == sorted(execute.notebooks())
 
 
 def test_notebooks_run_side_by_side_and_each_ends_in_a_line(write_notebook, tmp_path):
