@@ -67,9 +67,7 @@ __getattr__, __dir__, __all__ = lazily(
             ),
             *("squared_error", "with_noise"),
         ),
-        "exercises": (
-            *("Exercise", "Question", "check", "done", "hint", "solution", "trying"),
-        ),
+        "exercises": ("check", "trying"),
         "race": ("Race", "View", "race_figure", "run_race", "spread", "with_bar"),
         "tuning": ("Comparison", "Rule", "Sizes", "halton", "tune"),
         "runs": ("report", "run", "sweep"),

@@ -103,18 +103,17 @@ sums = LiveLab(FUNCTIONS)
 display(sums)""",
 ]
 
-# A step to complete, its check, a hint, and the picture that runs with it.
+# A step to complete, its check, and the picture that runs with it.
 EXERCISE = [
-    """from labkit.lab import LiveLab, check, hint, trying
+    """from labkit.lab import LiveLab, check, trying
 from labkit.lab.broad import FUNCTIONS, FunctionKnobs
 from labkit.threads import set_threads
 
 set_threads()""",
-    exercise("broad-chol2").open_text,
-    'check("broad-chol2", chol2_update)',
-    'hint("broad-chol2")',
-    """knobs = FunctionKnobs(ridge=0.01, exact="chol-2")
-fits = LiveLab(trying(FUNCTIONS, "broad-chol2", chol2_update), knobs=knobs)
+    exercise("broad-chol1").open_text,
+    'check("broad-chol1", chol1_update)',
+    """knobs = FunctionKnobs(ridge=0.01)
+fits = LiveLab(trying(FUNCTIONS, "broad-chol1", chol1_update), knobs=knobs)
 fits.run(12)
 fits""",
 ]

@@ -1,22 +1,18 @@
-"""Exercises: a step of the library with one equation left out, judged by theorems.
+"""Exercises: a step of the library with a line left out, judged by theorems.
 
-A learner finds the step in a cell, with ``...`` where the equation was. She writes the
-equation, runs the cell, and ``check(name, function)`` judges her function, which then
-runs inside the library in the place of the library's own. ``hint(name)`` gives the next
-hint, ``solution(name)`` the line.
+A learner finds the step in a cell, with ``...`` where the line was. She writes the
+line, runs the cell, and ``check(name, function)`` judges her function, which then runs
+inside the library in the place of the library's own.
 
 An exercise is one :class:`~labkit.lab.exercises.judging.Exercise` in the tuple
-``EXERCISES`` of its room's module here, such as ``exercises/rls.py``. It names the
-function and the tags; text, blank, imports and likely slips are read from the library.
-Its theorems are functions without arguments in the paper's room, such as
-``labkit/theorems/rls.py``. They return a :class:`labkit.theorems.Finding`, and the
-room's tests call the same functions. A question whose answer is a number, a word or a
-curve is a :class:`~labkit.lab.exercises.answers.Question` in the same tuple.
+``TASKS`` of its paper's module here, such as ``exercises/rls.py``. Its theorems are
+functions of :mod:`labkit.theorems`, the same that the paper's tests call. A question
+whose answer is a function, a word or a class is a
+:class:`~labkit.lab.exercises.judging.Question` in the same tuple.
 
-Modules: ``blank`` makes the text, ``in_place`` puts a function into the library,
-``guard`` limits it and puts errors into words, ``mutants`` makes the likely slips,
-``judging`` puts these together, ``words`` has what a notebook calls, and ``panel`` lets
-a live panel run with a learner's step.
+Modules: ``running`` puts a function into the library, limits it, and puts errors into
+words; ``judging`` decides; ``words`` has ``check``, and ``panel`` lets a live panel run
+with a learner's step.
 """
 
 from labkit.lab import lazily
@@ -24,9 +20,8 @@ from labkit.lab import lazily
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
-        "answers": ("Question",),
-        "judging": ("Exercise", "Judgement", "judge"),
+        "judging": ("Exercise", "Judgement", "Question"),
         "panel": ("trying",),
-        "words": ("check", "done", "exercise", "exercises", "hint", "solution"),
+        "words": ("check", "exercise", "exercises"),
     },
 )

@@ -1,404 +1,347 @@
-"""Judge a learner's function: is it open, can it run, do shapes and theorems hold?
+"""Judge an answer: is it open, can it run, what comes back, do the theorems hold?
 
-The order is that in which a learner can use the answers. A blank that is still open is
-no mistake. An error is told by her line. A wrong type or shape is told in words. Then
-the theorems decide, so that every algebraically equal line is right. Only where one
-fails are the numbers compared with those of the likely slips.
+The order is that in which a learner can use what she is told. A blank that is still
+open is no mistake. An error is told by her line. A wrong type or shape of what comes
+back is told in words, whatever her variables are called. Then the theorems decide, so
+that every algebraically equal line is right. Only where one fails are her numbers
+compared with those of the likely slips.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
+import copy
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
+from functools import cached_property
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from labkit.lab.exercises.blank import (
-    blanks,
-    compiled,
-    imports_of,
-    is_open,
-    text_of,
-    with_blank,
-)
-from labkit.lab.exercises.guard import (
+from labkit.lab.exercises.running import (
     Stopped,
+    compiled,
     described,
+    in_place,
     in_words,
+    is_open,
     limited,
-    line_of,
-    source_of,
+    text_of,
 )
-from labkit.lab.exercises.in_place import in_place, plain
-from labkit.lab.exercises.mutants import Mutant, mutants
 from labkit.theorems import Finding
 
-ALIKE = 1e-9  # relative: two runs of the same lines in float64
-SLIP_SECONDS = 0.5  # for one mutant
-FIRST_SECONDS = 600.0  # for the library's own lines, with all that they import
+ALIKE = 1e-9  # relative: two runs of the same formula in float64
+CLOSE = 1e-6  # relative: an answer may be computed in float32
+HEADS = {
+    "open": "✎ This is open.",
+    "error": "**Error.**",
+    "shape": "**Not yet:**",
+    "wrong": "**Not yet.**",
+    "right": "✔ This is right.",
+}
 
 
-@dataclass(frozen=True, eq=False)
-class Exercise:
-    r"""A step of the library in which one equation is left out.
+def call(answer: Any, *args: Any) -> Any:
+    """Call a learner's function; TypeError if it is none."""
+    if not inspect.isfunction(answer):
+        raise TypeError(f"This is {described(answer)}.")
+    return limited(answer)(*copy.deepcopy(args))
 
-    Attributes
-    ----------
-    name : str, the paper's room and a word, such as ``"rls-gain"``
-    title : str, what is to be written, as a sentence
-    function : the step of the library, a function of a module, that training calls
-    tags : tuple of str
-        The equation's tags. All statements with one of them in their trailing comment
-        are left out.
-    equation : str, LaTeX without ``$``
-    shapes : mapping
-        Of the variables that the blank assigns to their shapes in symbols, such as
-        ``{"u": "(n,)"}``; ``"return"`` stands for the returned value.
-    hints : three str, Markdown, from a nudge to nearly the line
-    example : callable
-        Runs at least two steps of the library on a small problem, and returns all
-        tensors that these changed or computed, in float64.
-    theorems : tuple of callables without arguments, each returns a Finding
-    given : str or more, lines in the place of each blank, see
-        :func:`~labkit.lab.exercises.blank.with_blank`
-    plain : str or more, a plain expression for the ``...`` of each of ``given``
-    stands_for : mapping
-        Of variables that ``given`` introduces to those of the library that have their
-        values at the end.
-    """
 
-    name: str
-    title: str
-    function: Callable
-    tags: tuple[str, ...]
-    equation: str
-    shapes: Mapping[str, str]
-    hints: tuple[str, str, str]
-    example: Callable[[], Sequence[Tensor]]
-    theorems: tuple[Callable[[], Finding], ...]
-    given: tuple[str, ...] = ()
-    plain: tuple[str, ...] = ()
-    stands_for: Mapping[str, str] = field(default_factory=dict)
+def run(step: Callable, given: tuple[tuple, dict]) -> tuple[Any, Any]:
+    """Return what a step returns, and its arguments as it leaves them."""
+    args, options = copy.deepcopy(given)
+    return step(*args, **options), (args, options)
 
-    @property
-    def text(self) -> str:
-        """The library's own lines, without docstring and annotations."""
-        return text_of(self.function)
 
-    @property
-    def open_text(self) -> str:
-        """The same lines with the blank, and before them the imports."""
-        return self._cell(with_blank(self.text, self.tags, self.given))
+def parts(value: Any) -> list[Any] | None:
+    """Return what a tuple, a list, a dictionary or a dataclass holds."""
+    if isinstance(value, dict):
+        return [*value.values()]
+    if isinstance(value, tuple | list):
+        return [*value]
+    return [*vars(value).values()] if is_dataclass(value) else None
 
-    @property
-    def solved_text(self) -> str:
-        """The library's own lines, and before them the imports."""
-        return self._cell(self.text)
 
-    @property
-    def plain_text(self) -> str:
-        """The lines with the blank filled by ``plain``, or the library's own."""
-        filled = self._filled
-        return with_blank(self.text, self.tags, filled) if filled else self.text
+def alike(value: Any, other: Any, tolerance: float) -> bool:
+    """Return whether all numbers are equal but for rounding."""
+    inside = parts(value), parts(other)
+    if None not in inside:
+        pairs = zip(*inside, strict=False)
+        return len(inside[0]) == len(inside[1]) and all(
+            alike(one, two, tolerance) for one, two in pairs
+        )
+    if isinstance(value, Tensor) and isinstance(other, Tensor):
+        if value.shape != other.shape:
+            return False
+        return bool((value - other).norm() <= tolerance * other.norm())
+    if isinstance(value, float) and isinstance(other, float):
+        return abs(value - other) <= tolerance * abs(other)
+    return value is other or value == other
 
-    @property
-    def _filled(self) -> list[str]:
-        both = zip(self.given, self.plain, strict=True)
-        return [given.replace("...", plain, 1) for given, plain in both]
 
-    @property
-    def line(self) -> str:
-        """The statements that are left out, as they stand in the library."""
-        lines, groups = self.text.splitlines(), blanks(self.text, self.tags)
-        spans = [(group[0].lineno, group[-1].end_lineno) for group in groups]
-        parts = (line.strip() for a, b in spans for line in lines[a - 1 : b])
-        return "\n".join(parts)
+def unlike(name: str, value: Any, wanted: Any) -> str:
+    """Say in words how a value differs in type or shape; empty if it does not."""
+    inside = parts(wanted)
+    if inside is not None:
+        mine = parts(value)
+        if mine is None or len(mine) != len(inside):
+            return f"{name} is {described(value)}, and has to be {described(wanted)}."
+        names = vars(wanted) if is_dataclass(wanted) else range(1, len(inside) + 1)
+        rows = zip(names, mine, inside, strict=True)
+        told = (unlike(f"{name}, part {i},", a, b) for i, a, b in rows)
+        return next(filter(None, told), "")
+    same = isinstance(value, type(wanted))
+    if isinstance(wanted, Tensor) and same:
+        if value.dtype != wanted.dtype:
+            return f"{name} is in {value.dtype}, and has to be in {wanted.dtype}."
+        same = value.shape == wanted.shape
+    return (
+        ""
+        if same
+        else f"{name} is {described(value)}, and has to be {described(wanted)}."
+    )
 
-    @property
-    def solution(self) -> str:
-        """The lines in Markdown, in the form that the blank has, then the library's."""
-        shown = f"```python\n{self.line}\n```"
-        if self.plain:
-            first = "\n".join(self._filled)
-            shown = f"```python\n{first}\n```\n\nThe library writes it so:\n\n{shown}"
-        return shown
 
-    def own(self) -> Callable:
-        """Return the library's function, compiled from its text."""
-        return compiled(self.text, self.function, self.name)
+def tensor_of(value: Any) -> Any:
+    """Return numbers as a tensor in float64, and anything else as it is."""
+    try:
+        return torch.as_tensor(value, dtype=torch.float64).detach()
+    except (TypeError, ValueError, RuntimeError):
+        return value
 
-    def mutants(self) -> list[Mutant]:
-        """Return the likely slips in the lines that are left out, in both writings."""
-        texts = dict.fromkeys((self.plain_text, self.text))
-        return [mutant for text in texts for mutant in mutants(text, self.tags)]
 
-    def _cell(self, text: str) -> str:
-        imports = imports_of(self.function)
-        return f"{imports}\n\n\n{text}" if imports else text
+def in_numbers(finding: Finding) -> str:
+    """Say which property fails, by how much and where, on which example."""
+    text = (
+        f"This does not hold with your lines:\n\n> {finding.claim}\n\n"
+        f"The example has {finding.example}. The two sides should be equal up to "
+        f"rounding, and they differ by {finding.error:.2g}, relative to the largest "
+        "entry."
+    )
+    if finding.found.shape != finding.wanted.shape:
+        return text
+    apart = (finding.found - finding.wanted).abs().nan_to_num(nan=torch.inf)
+    place = torch.unravel_index(apart.argmax(), apart.shape)
+    one, other = (float(side[place]) for side in (finding.found, finding.wanted))
+    where = f" at the index {[int(i) for i in place]}" if place else ""
+    return f"{text} Most{where}: {one:.6g} on one side, {other:.6g} on the other."
+
+
+def shown(value: Any) -> str:
+    """Write a value of a run, or the arguments that it belongs to."""
+    if isinstance(value, tuple):
+        return ", ".join(map(shown, value))
+    if isinstance(value, Tensor) and value.ndim:
+        return f"{described(value)} and norm {value.norm():.6g}"
+    return value if isinstance(value, str) else f"{float(value):.6g}"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of an answer.
+    """What became of an answer; a notebook shows it with the hints folded below.
 
     Attributes
     ----------
-    exercise : its name
     kind : "open", "error", "shape", "wrong" or "right"
     text : str, in Markdown, what is wrong and by how much
-    slip : str, the kind of the likely slip, one of
-        :data:`~labkit.lab.exercises.mutants.KINDS`; empty where none is found
-    findings : what the theorems said
-    pairs : of the variables in the blank, by name: hers and the wanted one
+    slip : str, the likely slip; empty where none has the same numbers
+    help : str, in Markdown, hints and solution, each folded inside the one before
     """
 
-    exercise: str
     kind: str
     text: str
     slip: str = ""
-    findings: tuple[Finding, ...] = ()
-    pairs: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    help: str = ""
 
     @property
     def right(self) -> bool:
         """Whether the answer is accepted."""
         return self.kind == "right"
 
+    def __repr__(self) -> str:
+        slip = self.slip and f"\n\nYour numbers are those that come out if {self.slip}."
+        return f"{HEADS[self.kind]} {self.text}{slip}"
 
-@dataclass
-class Tried:
-    """One run of an exercise's example with some function in the library's place."""
+    def _repr_markdown_(self) -> str:
+        return repr(self) if self.right else f"{self}\n\n{self.help}"
 
-    tensors: Sequence[Tensor] = ()  # what the example returned
-    values: dict[str, Any] = field(default_factory=dict)  # of the blank, first return
-    called: bool = False
-    error: BaseException | None = None
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What an exercise and a question share.
+
+    Attributes
+    ----------
+    name : str, the paper's room and a word, such as ``"rls-clip"``
+    title : str, what is to be found, as a sentence
+    hints : three str, Markdown, from a nudge to nearly the line
+    """
+
+    name: str
+    title: str
+    hints: tuple[str, str, str]
+
+    def check(self, answer: Any) -> Judgement:
+        """Judge an answer; ``...`` is one that is not there yet."""
+        inside = (
+            f"<details><summary>Solution</summary>\n\n{self.solution}\n\n</details>"
+        )
+        for i, text in reversed([*enumerate(self.hints, 1)]):
+            head = f"<details><summary>Hint {i}</summary>\n\n"
+            inside = f"{head}{text}\n\n{inside}\n\n</details>"
+        kind, text, *slip = (
+            ("open", self.title) if is_open(answer) else self.judge(answer)
+        )
+        return Judgement(kind, text, *slip, help=inside)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Exercise(Task):
+    """A step of the library in which a line is left out.
+
+    Attributes
+    ----------
+    function : the step, a function of a module or of a class
+    imports : str, the lines above the step in a notebook
+    line : str, what is left out, as it stands in the library
+    blank : str, with ``...``, what stands there in a notebook
+    answer : str, a right way to fill the blank
+    theorems : tuple of callables without arguments, each returns a Finding
+        They run the step in the library, and decide. What they call it with is the
+        example on which results are compared.
+    slips : tuple of a slip in words, a part of ``answer``, and what stands there then
+    """
+
+    function: Callable
+    imports: str
+    line: str
+    blank: str
+    answer: str
+    theorems: tuple[Callable[[], Finding], ...]
+    slips: tuple[tuple[str, str, str], ...]
 
     @property
-    def numbers(self) -> list[Tensor]:
-        """All tensors and numbers, those of the blank first."""
-        values = (
-            v for v in self.values.values() if isinstance(v, Tensor | int | float)
-        )
-        return [*map(torch.as_tensor, values), *self.tensors]
+    def open_text(self) -> str:
+        """The cell of a notebook: imports, and the step with its blank."""
+        head = f"{self.imports}\n\n\n" if self.imports else ""
+        return head + text_of(self.function).replace(self.line, self.blank)
 
+    @property
+    def solution(self) -> str:
+        """The lines in the form of the blank, and then the library's."""
+        lines = "```python\n{}\n```".format
+        there = f"\n\nThe library has\n\n{lines(self.line)}"
+        return lines(self.answer) + (there if self.line != self.answer else "")
 
-def still_open(hers: Callable) -> bool:
-    """Return whether a learner's function has ``...`` where a line is to stand.
+    def filled(self, lines: str) -> FunctionType:
+        """Return the step with other lines in the place of those left out."""
+        text = text_of(self.function).replace(self.line, lines)
+        return compiled(text, self.function, f"{self.name}: {lines}")
 
-    Where its text is not known, as in a script that was compiled from a string, its
-    constants are searched.
-    """
-    text = source_of(hers)
-    return is_open(text) if text else Ellipsis in hers.__code__.co_consts
-
-
-def judge(exercise: Exercise, hers: Callable) -> Judgement:
-    """Judge a learner's function, which runs inside the library.
-
-    TypeError if ``hers`` is not a function.
-    """
-    if not callable(hers) or not hasattr(hers, "__code__"):
-        raise TypeError(
-            f"check({exercise.name!r}, ...) needs the function "
-            f"{exercise.function.__name__} that the cell above defines, got {hers!r}"
-        )
-    if hers is exercise.function:
-        hers = exercise.own()
-    told = partial(Judgement, exercise.name)
-    if still_open(hers):
-        return told("open", f"This exercise is open. {exercise.title}")
-    wanted = _wanted(exercise)
-    run = run_example(exercise, hers)
-    # What the library cannot go on with is told by what it is, and not by the error.
-    wrong = _misshapen(exercise, run, wanted)
-    if wrong or run.error is not None:
-        slip = _slip(exercise, run)
-        said = _joined(wrong or in_words(run.error, hers), slip)
-        return told("shape" if wrong else "error", said, slip.kind if slip else "")
-    pairs = _pairs(exercise, run)
-    try:
-        findings = _findings(exercise, hers)
-    except (Exception, Stopped) as error:
-        return told("error", in_words(error, hers), pairs=pairs)
-    failed = [finding for finding in findings if not finding.holds]
-    if not failed:
-        says = "\n".join(f"- {finding.claim}" for finding in findings)
-        return told("right", f"This is right:\n\n{says}", "", findings, pairs)
-    slip = _slip(exercise, run)
-    said = _joined(_failure(failed[0]), slip)
-    return told("wrong", said, slip.kind if slip else "", findings, pairs)
-
-
-def run_example(exercise: Exercise, hers: Callable, **limits: Any) -> Tried:
-    """Run the exercise's example with ``hers`` in the library's place."""
-    run = Tried()
-
-    def seen(frame, result):
-        if not run.called:
-            kept = {"return": result, **frame.f_locals}
-            for name in exercise.shapes:
-                here = name if name in kept else exercise.stands_for.get(name)
-                if here in kept:
-                    run.values[name] = _copied(kept[here])
-        run.called = True
-
-    try:
-        with (
-            in_place(exercise.function, hers),
-            limited(hers, on_return=seen, **limits),
-        ):
-            run.tensors = [each.detach().clone() for each in exercise.example()]
-    except (Exception, Stopped) as error:
-        run.error = error
-        if line_of(error.__traceback__, hers)[0]:  # and so nothing came back
-            run.values, run.called = {}, False
-    return run
-
-
-def _findings(exercise: Exercise, hers: Callable) -> tuple[Finding, ...]:
-    with in_place(exercise.function, hers), limited(hers):
-        return tuple(theorem() for theorem in exercise.theorems)
-
-
-@cache
-def _wanted(exercise: Exercise) -> Tried:
-    """Run the example with the library's own lines.
-
-    Neither this run nor that of the theorems is limited: what they import for the first
-    time, such as parts of torch, must not be cut off in the middle.
-    """
-    run = run_example(exercise, exercise.own(), seconds=FIRST_SECONDS)
-    if run.error is not None:
-        raise run.error
-    for theorem in exercise.theorems:
-        theorem()
-    return run
-
-
-def _pairs(exercise: Exercise, run: Tried) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return her values and the wanted ones of the variables in the blank.
-
-    The wanted ones are of lines in the form that the blank has. The library may write
-    something else to the same memory later.
-    """
-    found = {}
-    for name, wanted in _filled_in(exercise).values.items():
-        hers = run.values.get(name)
-        if isinstance(wanted, Tensor) and isinstance(hers, Tensor):
-            if hers.shape == wanted.shape:
-                found[name] = hers, wanted
-    return found
-
-
-@cache
-def _filled_in(exercise: Exercise) -> Tried:
-    right = compiled(exercise.plain_text, exercise.function, f"{exercise.name}, plain")
-    return run_example(exercise, right)
-
-
-def _copied(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, Tensor) else value
-
-
-def _misshapen(exercise: Exercise, run: Tried, wanted: Tried) -> str:
-    """Say in words which variable has a wrong type or shape; empty if none has."""
-    name_of_step = plain(exercise.function).__name__
-    if not run.called:
-        never = f"The library never called your `{name_of_step}`. Has it another name?"
-        return "" if run.error else never
-    for name, right in wanted.values.items():
-        if name not in run.values:
-            lost = (
-                "is not there any more; please keep the name that stands in the blank."
+    def judge(self, answer: Callable) -> tuple[str, ...]:
+        """Return kind, text and slip; TypeError if the answer is not a function."""
+        if not inspect.isfunction(answer):
+            raise TypeError(
+                f"check({self.name!r}, ...) needs the function "
+                f"{self.function.__name__} that the cell above defines, got {answer!r}"
             )
-            return f"`{name}` {lost}"
-        value, symbols = run.values[name], exercise.shapes[name]
-        subject = "What your function returns" if name == "return" else f"`{name}`"
-        if isinstance(right, Tensor):
-            if not isinstance(value, Tensor) or value.shape != right.shape:
-                return (
-                    f"{subject} is {described(value)}, and has to be "
-                    f"{described(right)}: {symbols}."
-                )
-            if value.dtype != right.dtype:
-                return f"{subject} is in {value.dtype}, and has to be in {right.dtype}."
-        elif isinstance(right, tuple) and (
-            not isinstance(value, tuple) or len(value) != len(right)
+        calls, own = self.calls, self.own
+        step = limited(answer)
+        try:
+            runs = [run(step, call) for call in calls]
+        except (Exception, Stopped) as error:
+            return "error", in_words(error, answer)
+        for (result, after), (wanted, left), given in zip(
+            runs, own, calls, strict=True
         ):
-            return f"{subject} is {described(value)}, and has to be {described(right)}."
-    for value, right in zip(run.tensors, wanted.tensors, strict=not run.error):
-        if value.shape != right.shape:
-            return (
-                f"The step leaves {described(value)} where the library has "
-                f"{described(right)}."
-            )
-    return ""
+            if wrong := unlike("What your function returns", result, wanted):
+                return "shape", wrong
+            if changed := self._changed(given, after, left):
+                return "shape", f"It changes `{changed}`, which has to stay as it is."
+        try:
+            with in_place(self.function, step):
+                findings = [theorem() for theorem in self.theorems]
+            failed = [in_numbers(each) for each in findings if not each.holds]
+        except (Exception, Stopped) as error:
+            failed = [in_words(error, answer)]
+        if failed:
+            same = (slip for slip, other in self.mutants if alike(runs, other, ALIKE))
+            return "wrong", failed[0], next(same, "")
+        return "right", "\n\n" + "\n".join(f"- {each.claim}" for each in findings)
+
+    def _changed(self, before: Any, after: Any, wanted: Any) -> str:
+        """Return the argument that is changed though the library leaves it."""
+        names = inspect.signature(self.function).bind(*before[0], **before[1]).arguments
+        sides = (
+            [*args, *options.values()] for args, options in (before, after, wanted)
+        )
+        for name, old, new, right in zip(names, *sides, strict=True):
+            if alike(right, old, 0) and not alike(new, old, 0):
+                return name
+        return ""
+
+    @cached_property
+    def calls(self) -> list[tuple[tuple, dict]]:
+        """With what the theorems call the step."""
+        calls = []
+
+        def recorded(*args: Any, **options: Any) -> Any:
+            calls.append(copy.deepcopy((args, options)))
+            return self.function(*args, **options)
+
+        with in_place(self.function, recorded):
+            for theorem in self.theorems:
+                theorem()
+        return calls
+
+    @cached_property
+    def own(self) -> list:
+        """What the library's step makes of the calls."""
+        return [run(self.function, call) for call in self.calls]
+
+    @cached_property
+    def mutants(self) -> list[tuple[str, list]]:
+        """What the likely slips make of the calls."""
+        found = []
+        for slip, part, other in self.slips:
+            step = self.filled(self.answer.replace(part, other))
+            found.append((slip, [run(step, call) for call in self.calls]))
+        return found
 
 
-def _failure(finding: Finding) -> str:
-    """Say which property fails, by how much, on which example."""
-    rows = [
-        "This does not hold with your lines:",
-        f"> {finding.claim}",
-        f"The example has {finding.example}. The two sides should be equal up to "
-        f"rounding, and they differ by {finding.error:.2g}, relative to the largest "
-        "entry.",
-    ]
-    if finding.found.numel() and finding.found.shape == finding.wanted.shape:
-        rows.append(_largest(finding))
-    return "\n\n".join(rows)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Question(Task):
+    """A question whose answer is a function, a word or a class, judged by a run.
 
+    Attributes
+    ----------
+    wants : str, what an answer is, such as "a function of one whole number T"
+    measured : callable without arguments, makes the run
+        Returns a list of arguments, each with what the run gave for them.
+    solution : str, a right answer, and why it is so
+    use : callable, from an answer and arguments to what is compared with the run
+    """
 
-def _largest(finding: Finding) -> str:
-    """Say which entry of the two sides differs most, and what it is on each."""
-    apart = (finding.found - finding.wanted).abs().nan_to_num(nan=torch.inf)
-    i = int(apart.flatten().argmax())
-    here, right = (side.flatten()[i] for side in (finding.found, finding.wanted))
-    values = f"{here:.6g} on one side and {right:.6g} on the other"
-    place = [int(k) for k in torch.unravel_index(torch.tensor(i), apart.shape)]
-    size = " × ".join(map(str, apart.shape))
-    if not place:
-        return f"It is {values}."
-    if len(place) == 1:
-        return f"Each side has {size} numbers. Number {i + 1} differs most: {values}."
-    where = f"at index {place}, counted from 0,"
-    if len(place) == 2:
-        where = f"in row {place[0] + 1} and column {place[1] + 1}"
-    return f"Each side has {size} numbers. The one {where} differs most: {values}."
+    wants: str
+    measured: Callable[[], list[tuple[tuple, Any]]]
+    solution: str
+    use: Callable = call
 
-
-def _slip(exercise: Exercise, run: Tried) -> Mutant | None:
-    """Return the likely slip that gives the same numbers."""
-    for mutant, other in _mutant_runs(exercise):
-        if run.numbers and _alike(run.numbers, other.numbers):
-            return mutant
-    return None
-
-
-@cache
-def _mutant_runs(exercise: Exercise) -> list[tuple[Mutant, Tried]]:
-    """Run the example with each mutant in the library's place."""
-    found = []
-    for i, mutant in enumerate(exercise.mutants()):
-        function = compiled(mutant.text, exercise.function, f"{exercise.name}, {i}")
-        found.append((mutant, run_example(exercise, function, seconds=SLIP_SECONDS)))
-    wanted = _wanted(exercise)
-    # A mutant with the right numbers is another way to write the line, and no slip.
-    return [(m, run) for m, run in found if not _alike(run.tensors, wanted.tensors)]
-
-
-def _alike(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    """Return whether all tensors are equal up to rounding; nan equals nan."""
-    return len(some) == len(others) and all(
-        a.shape == b.shape
-        and torch.allclose(a, b.to(a), rtol=ALIKE, atol=ALIKE, equal_nan=True)
-        for a, b in zip(some, others, strict=True)
-    )
-
-
-def _joined(said: str, slip: Mutant | None) -> str:
-    if slip is None:
-        return said
-    return f"{said}\n\nLook for the {slip.kind}: it looks as if {slip.change}."
+    def judge(self, answer: Any) -> tuple[str, ...]:
+        """Return kind and text."""
+        right, rows = True, []
+        for args, wanted in self.measured():
+            try:
+                found = self.use(answer, *args)
+            except (Exception, Stopped) as error:
+                why = in_words(error, answer) if inspect.isfunction(answer) else error
+                return "error", f"The answer has to be {self.wants}. {why}"
+            if isinstance(wanted, Tensor | float | int):
+                found, wanted = tensor_of(found), tensor_of(wanted)
+                if wrong := unlike("What your function returns", found, wanted):
+                    return "shape", wrong
+            right &= alike(found, wanted, CLOSE)
+            rows.append(f"- {shown(args)}: {shown(wanted)}, your answer {shown(found)}")
+        text = "The run gave\n\n" + "\n".join(rows)
+        return "right" if right else "wrong", text

@@ -8,14 +8,11 @@ from typing import Any, NamedTuple
 import torch
 
 from labkit.check import check_kind
-from labkit.lab.exercises.guard import Stopped, in_words, limited
-from labkit.lab.exercises.in_place import in_place
-from labkit.lab.exercises.judging import still_open
+from labkit.lab.exercises.running import Stopped, in_place, in_words, is_open, limited
 from labkit.lab.exercises.words import exercise
 from labkit.lab.panels import Experiment
 from labkit.lab.panels.figures.images import EARLIER
 
-STEP_SECONDS = 10.0  # for one row of a panel
 LIBRARY = "with the library's step"
 
 
@@ -51,7 +48,7 @@ def trying(experiment: Experiment, name: str, hers: Callable) -> Experiment:
     check_kind("experiment", experiment, Experiment, "an Experiment")
     check_kind("hers", hers, FunctionType, "a function")
     found = exercise(name)
-    if still_open(hers):
+    if is_open(hers):
         return experiment
 
     def rows(*args: Any) -> Iterator[dict]:
@@ -62,10 +59,7 @@ def trying(experiment: Experiment, name: str, hers: Callable) -> Experiment:
             else:
                 grey = beside.get("pictures")
                 try:
-                    with (
-                        in_place(found.function, hers),
-                        limited(hers, seconds=STEP_SECONDS, lines=10**6),
-                    ):
+                    with in_place(found.function, limited(hers)):
                         row = next(made)
                 except StopIteration:
                     return

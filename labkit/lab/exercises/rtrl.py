@@ -1,311 +1,174 @@
-"""Exercises of online gradients: exact RTRL, UORO, KF-RTRL, OK and SnAp-1."""
+"""Exercises of online gradients: UORO's factors, OK's small matrix, UORO's noise."""
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 
-from labkit.lab.exercises.answers import Question
-from labkit.lab.exercises.judging import Exercise
-from labkit.lab.exercises.rtrl_examples import (
-    apart,
-    back_propagation,
-    carries,
-    example,
-    first_variances,
-    influences,
-    judge_nearer,
-    judge_rank,
-    judge_variance,
-    kronecker_rank,
-    least_noise,
-    nearer,
-    nearest,
-    unbiased,
-    unbiased_in_two_steps,
-)
-from labkit.rtrl.exact import rtrl_step
-from labkit.rtrl.kronecker import kf_step, mix, ok_step
-from labkit.rtrl.snap import snap1_step
+import torch
+from torch import Tensor
+
+from labkit.lab.exercises.judging import Exercise, Question
+from labkit.rtrl import OK, UORO, Cell, Learner, LSTMCell, RNNCell
+from labkit.rtrl.kronecker import mix
 from labkit.rtrl.uoro import uoro_step
+from labkit.theorems import Finding, rtrl as theorems
 
-UORO, KF, OK = (
-    (partial(unbiased, name), partial(least_noise, name), partial(apart, name))
-    for name in ("UORO", "KF-AVG", "OK")
-)
-UORO += (partial(unbiased_in_two_steps, "UORO"),)
-EXACT = (back_propagation, partial(carries, "RTRL"))
-SNAP1 = (partial(carries, "SNAP-1", own_unit=True),)
+TERMS, STEPS = 3, 5  # after TERMS + 1 steps OK draws all its signs
 
-SIGNS = (
-    "The mean over all signs decides: a product of two signs that are drawn "
-    "independently has the mean 0, and the square of a sign is 1."
-)
 
-EXERCISES = (
-    Exercise(
-        name="rtrl-exact",
-        title="Write what one step of the cell makes of the influence so far.",
-        function=rtrl_step,
-        tags=("1",),
-        equation=r"G_t = \texttt{HG} + F_t, \qquad \texttt{HG} = H_t\, G_{t-1}",
-        shapes={"HG": "(b, S, m K n)"},
-        given=("HG = ...  # (1)\nG = HG if out is None else out.copy_(HG)",),
-        plain=("H @ G",),
-        stands_for={"HG": "G"},
-        hints=(
-            "Both `H` (b, S, S) and `G` (b, S, m K n) have one matrix for each "
-            "sequence in the batch.",
-            "The product of two matrices for each sequence is what `@` computes on "
-            "tensors of three dimensions.",
-            r"$H_t = \partial s_t / \partial s_{t-1}$ stands on the left of "
-            r"$G_{t-1} = \partial s_{t-1} / \partial W$: this is the chain rule.",
-        ),
-        example=partial(example, "RTRL"),
-        theorems=EXACT,
-    ),
+def drawn(*shape: int, seed: int) -> Tensor:
+    """Draw standard normal numbers in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def learner(kind: type, cell: Cell, batch_size: int) -> Learner:
+    """Make a learner."""
+    if kind is OK:
+        return OK(cell, batch_size=batch_size, rank=TERMS)
+    return kind(cell, batch_size=batch_size)
+
+
+def lstm(theorem: Callable[..., Finding], kind: type, *more: int) -> Finding:
+    """Judge the steps of a learner on a small LSTM; all its sizes differ."""
+    cell = LSTMCell(5, 3, dtype=torch.float64)
+    cell.weight.data = 0.6 * drawn(*cell.weight.shape, seed=0)
+    start, xs = 0.7 * drawn(1, cell.state_size, seed=1), drawn(STEPS, 5, seed=2)
+    return theorem(partial(learner, kind, cell), start, xs, *more)
+
+
+@cache
+def first_variances() -> list[tuple[tuple[int], float]]:
+    """Return numbers of signs, with UORO's relative variance in a first step."""
+    found = []
+    for units in range(2, 8):
+        cell = RNNCell(5, units, dtype=torch.float64)
+        cell.weight.data = 0.6 * drawn(*cell.weight.shape, seed=units)
+        start, x = drawn(1, units, seed=1), drawn(1, 5, seed=2)
+        draw = theorems.every_draw(partial(learner, UORO, cell), start, x)
+        error = (draw.draws - draw.truth).square().sum((1, 2)).mean()
+        found.append(((units,), float(error / draw.truth.square().sum())))
+    return found
+
+
+TASKS = (
     Exercise(
         name="rtrl-uoro-factors",
-        title=r"Write the two factors with which UORO mixes.",
+        title="Find the two factors with which UORO's noise is least.",
         function=uoro_step,
-        tags=("2", "3"),
-        equation=r"\rho_0 = \sqrt{|v| / |Hu|}, \qquad \rho_1 = \sqrt{|w| / |\nu|}",
-        shapes={"rho0": "(b, 1)", "rho1": "(b, 1)"},
+        imports="import torch\n\nfrom labkit.rtrl.uoro import balance, norm",
+        line="""\
+rho0 = balance(norm(v, 2)[..., 0], norm(Hu, 1))  # (2)
+    rho1 = balance(norm(w, 2)[..., 0], norm(signs, 1))  # (3)""",
+        blank="rho0 = ...  # (2)\n    rho1 = ...  # (3)",
+        answer="""\
+rho0 = balance(norm(v, 2)[..., 0], norm(Hu, 1))  # (2)
+    rho1 = balance(norm(w, 2)[..., 0], norm(signs, 1))  # (3)""",
+        theorems=(
+            partial(lstm, theorems.balanced_uoro, UORO),
+            partial(lstm, theorems.unbiased, UORO, 1),
+        ),
         hints=(
-            "The mean is right with any factors above 0. These make the noise least, "
-            "since the two cross terms are then equally large.",
-            r"`balance(x, y)` is $\sqrt{x / y}$, and 1 where a norm is 0. "
-            "`norm(x, dims)` goes over the last `dims` dimensions and keeps them with "
-            r"size 1. `signs` is $\nu$.",
+            r"The first pair is $\rho_0 Hu$ and $v / \rho_0$. For which $\rho_0$ are "
+            r"they "
+            "equally long?",
+            r"$\rho_0 |Hu| = |v| / \rho_0$ gives $\rho_0 = \sqrt{|v| / |Hu|}$, and "
+            r"$\rho_1$ comes likewise from $w$ and $\nu$.",
             "`v` and `w` are matrices for each sequence, so their norms go over 2 "
-            "dimensions; `norm(v, 2)[..., 0]` is of shape (b, 1), as `norm(Hu, 1)` is.",
+            "dimensions; `norm(v, 2)[..., 0]` is of shape (b, 1), as `norm(Hu, 1)` is. "
+            r"`signs` is $\nu$.",
         ),
-        example=partial(example, "UORO"),
-        theorems=UORO,
-    ),
-    Exercise(
-        name="rtrl-uoro-mix",
-        title="Write the two vectors whose product is UORO's new estimate.",
-        function=uoro_step,
-        tags=("4", "5"),
-        equation=r"u' = \rho_0\, Hu + \rho_1\, \nu, \quad v' = v / \rho_0 + w / \rho_1",
-        shapes={"u": "(b, S)", "v": "(b, m, K n)"},
-        hints=(
-            SIGNS + r" So of $u' v'^\top$ only $Hu\,v^\top$ and $\nu\,w^\top$ remain.",
-            r"`signs` is $\nu$. What multiplies in $u'$ divides in $v'$.",
-            "`rho0` and `rho1` are (b, 1), and `v` and `w` are (b, m, K n): they need "
-            "`[..., None]` there.",
+        slips=(
+            (
+                "the first factor is upside down",
+                "norm(v, 2)[..., 0], norm(Hu, 1)",
+                "norm(Hu, 1), norm(v, 2)[..., 0]",
+            ),
+            (
+                "the second factor is upside down",
+                "norm(w, 2)[..., 0], norm(signs, 1)",
+                "norm(signs, 1), norm(w, 2)[..., 0]",
+            ),
+            (
+                "the first factor is 1",
+                "balance(norm(v, 2)[..., 0], norm(Hu, 1))",
+                "torch.ones_like(Hu[:, :1])",
+            ),
+            (
+                "the second factor is 1",
+                "balance(norm(w, 2)[..., 0], norm(signs, 1))",
+                "torch.ones_like(Hu[:, :1])",
+            ),
+            (
+                "`v` and `w` are exchanged",
+                "norm(v, 2)[..., 0], norm(Hu, 1))  # (2)\n    rho1 = balance(norm(w",
+                "norm(w, 2)[..., 0], norm(Hu, 1))  # (2)\n    rho1 = balance(norm(v",
+            ),
+            ("the first factor has no root", "norm(Hu, 1))  #", "norm(Hu, 1)) ** 2  #"),
+            (
+                "the second factor has no root",
+                "norm(signs, 1))  #",
+                "norm(signs, 1)) ** 2  #",
+            ),
         ),
-        example=partial(example, "UORO"),
-        theorems=UORO,
-    ),
-    Exercise(
-        name="rtrl-kf-factors",
-        title="Write the two factors with which KF-RTRL mixes.",
-        function=kf_step,
-        tags=("1", "2"),
-        equation=r"p_1 = \sqrt{|HA| / |u|}, \qquad p_2 = \sqrt{|D| / |\hat h|}",
-        shapes={"p1": "(b, c, 1)", "p2": "(b, c, 1)"},
-        hints=(
-            "The mean is right with any factors above 0. These make the noise least, "
-            "since the two cross terms are then equally large.",
-            r"`balance(x, y)` is $\sqrt{x / y}$, and 1 where a norm is 0. `HA` is "
-            "$HA$, and `size` is the norm of `D`, of shape (b, 1, 1, 1).",
-            "`norm(HA, 2)` is (b, c, 1, 1) and `norm(u, 1)` is (b, c, 1). One index 0 "
-            "at the end takes the last dimension off. `norm(h_hat, 1)` is (b, 1) and "
-            "needs one more dimension in the middle.",
-        ),
-        example=partial(example, "KF-AVG"),
-        theorems=KF,
-    ),
-    Exercise(
-        name="rtrl-kf-mix",
-        title="Write the new vector of the Kronecker product that KF-RTRL keeps.",
-        function=kf_step,
-        tags=("3",),
-        equation=r"u' = p_1 u + c\, p_2 \hat h",
-        shapes={"u": "(b, c, m)"},
-        hints=(
-            SIGNS + " One sign is drawn for each copy, and it also stands in (4).",
-            r"`h_hat` is (b, m), the same for all copies; `h_hat[:, None]` is (b, 1, "
-            "m).",
-            "`c`, `p1` and `p2` are (b, c, 1), so that they multiply `u` and "
-            "`h_hat[:, None]` as they are.",
-        ),
-        example=partial(example, "KF-AVG"),
-        theorems=KF,
-    ),
-    Exercise(
-        name="rtrl-ok-u",
-        title="Write the new vectors $u'_j$ of the optimal Kronecker sum.",
-        function=ok_step,
-        tags=("7",),
-        equation=r"u'_j = \sum_i X_{ij}\, u_i",
-        shapes={"u": "(b, r, m)"},
-        hints=(
-            r"`u` holds all $r + 1$ vectors as its rows, the last is $\hat h$. Row j "
-            "of the result is a sum of them with the weights of column j of `X`.",
-            "`X` is (b, r + 1, r) and `u` is (b, r + 1, m). The sum goes over the "
-            "first index of both.",
-            "A sum over the first index of `X` is a product with its transpose. `X.mT` "
-            "transposes the last two dimensions.",
-        ),
-        example=partial(example, "OK"),
-        theorems=OK,
-    ),
-    Exercise(
-        name="rtrl-ok-A",
-        title="Write the new matrices $A'_j$ of the optimal Kronecker sum.",
-        function=ok_step,
-        tags=("8",),
-        equation=r"A'_j = \sum_{i \le r} Z_{ij}\, HA_i + Z_{r+1, j}\, D",
-        shapes={"A": "(b, r, K n, S)"},
-        given=("A = ...  # (8)",),
-        plain=(
-            "torch.einsum('bij,bicd->bjcd', Z[:, :-1], HA) + torch.diag_embed(Z[:, "
-            "-1, :, None, None, None] * D.transpose(1, 2)[:, None], "
-            "dim1=3, dim2=5).reshape(HA.shape)",
-        ),
-        hints=(
-            "`HA` (b, r, K n, S) holds the first r matrices. `Z` is (b, r + 1, r); its "
-            "last row belongs to $D$.",
-            "`torch.einsum('bij,bicd->bjcd', Z[:, :-1], HA)` is the sum over the first "
-            "r. D is still missing.",
-            "D is zero but on the diagonals $j = j'$ of a matrix, and `diagonals(A, "
-            "D)` is a view (b, r, K, P, n) of these entries of `A`. In this layout D "
-            "is `D.transpose(1, 2)[:, None]`, and `Z[:, -1, :, None, None, None]` are "
-            "its weights: `diagonals(A, D).add_(...)` of their product.",
-        ),
-        example=partial(example, "OK"),
-        theorems=OK,
     ),
     Exercise(
         name="rtrl-ok-C",
-        title="Write the small matrix C whose singular values decide what is kept.",
+        title="Find the small matrix C whose singular values decide what is kept.",
         function=mix,
-        tags=("3",),
-        equation=r"C = L R^\top = U\,\mathrm{diag}(d)\,V^\top",
-        shapes={"C": "(b, r + 1, r + 1)"},
-        given=("C = ...  # (3)\nU, d, V = svd(C)",),
-        plain=("L @ R.mT",),
+        imports="""\
+import math
+
+import torch
+
+from labkit.rtrl.decompose import gram_root, svd
+from labkit.rtrl.low_rank import TOLERANCE, mixing_matrix, truncation_matrix""",
+        line="U, d, V = svd(L @ R.mT)  # (3)",
+        blank="C = ...  # (3)\n    U, d, V = svd(C)",
+        answer="C = L @ R.mT  # (3)\n    U, d, V = svd(C)",
+        theorems=(
+            partial(lstm, theorems.unbiased, OK, 1),
+            partial(lstm, theorems.of_least_variance, OK, TERMS),
+        ),
         hints=(
-            r"The sum of the terms is $\sum_i u_i \otimes A_i$. With $u_i = Q L_i$ and "
-            "$A_i = M R_i$, where $Q$ and $M$ have orthonormal columns, it is "
-            r"$Q\,(\sum_i L_i R_i^\top)\,M^\top$.",
-            r"$L_i$ and $R_i$ are the columns of `L` and `R`. The paper's Lemma 3 "
-            "prints $L^T R$, which is another matrix.",
+            r"Put $u_i = Q L_i$ and $A_i = M R_i$ into $\sum_i u_i A_i^\top$, and take "
+            r"$Q$ "
+            "and $M^\\top$ out of the sum.",
+            r"What is left is $\sum_i L_i R_i^\top$, of the columns of `L` and `R`. "
+            r"The "
+            "paper's Lemma 3 prints $L^\\top R$, which is another matrix.",
             "A sum of products of columns is the product of one matrix with the "
             "transpose of the other; `.mT` transposes each matrix of a batch.",
         ),
-        example=partial(example, "OK"),
-        theorems=OK,
-    ),
-    Exercise(
-        name="rtrl-snap1-carry",
-        title="Write what one step of the cell makes of SnAp-1's influence so far.",
-        function=snap1_step,
-        tags=("1",),
-        equation=r"J_t = \texttt{J} + F_t, \qquad \texttt{J} = H_{jj}\, J_{t-1}",
-        shapes={"J": "(b, P, m, K, n)"},
-        hints=(
-            "A unit j has P numbers in the state. `H.reshape(b, P, n, P, n)` has the "
-            "derivatives of all of these by all others; only those with the same j are "
-            "used.",
-            "`.diagonal(dim1=2, dim2=4)` takes these and puts j last: (b, P, P, n), "
-            "indexed by the new part p, the old part q, and j.",
-            "The sum goes over the old part q: `torch.einsum('bpqj,bqikj->bpikj', own, "
-            "J)`.",
+        slips=(
+            (
+                "`L` is transposed and `R` is not, as the paper prints it",
+                "L @ R.mT",
+                "L.mT @ R",
+            ),
+            ("`R` is not transposed", "L @ R.mT", "L @ R"),
+            ("C is transposed", "L @ R.mT", "R @ L.mT"),
+            ("`L` stands for `R`", "L @ R.mT", "L @ L.mT"),
+            ("`R` stands for `L`", "L @ R.mT", "R @ R.mT"),
+            ("the sign is turned", "L @ R.mT", "-L @ R.mT"),
         ),
-        example=partial(example, "SNAP-1"),
-        theorems=SNAP1,
-    ),
-    Exercise(
-        name="rtrl-snap1-direct",
-        title="Write what a weight does to its own unit at once.",
-        function=snap1_step,
-        tags=("2",),
-        equation=r"F_t = \hat h_t \otimes D_t",
-        shapes={"F": "(b, P, m, K, n)"},
-        given=("F = ...  # (2)\nJ += F",),
-        plain=("h_hat[:, None, :, None, None] * D[:, :, None]",),
-        hints=(
-            r"Entry [p, i, k, j] is $\hat h_i$ times $D_{pkj}$: a weight in row i "
-            r"meets the input $\hat h_i$.",
-            "`h_hat` is (b, m) and `D` is (b, P, K, n). Every index of the result but "
-            "b stands in one of the two alone.",
-            "`torch.einsum` with the letters `bi,bpkj->bpikj` says this, or a product "
-            "with `None` where an index is missing.",
-        ),
-        example=partial(example, "SNAP-1"),
-        theorems=SNAP1,
     ),
     Question(
-        name="rtrl-1",
-        title=(
-            "How does UORO's relative variance grow with the number S of its signs, in "
-            "the first step after a reset? Write it as a function of S."
-        ),
+        name="rtrl-variance",
+        title="Find how UORO's relative variance grows with the number S of its signs.",
         wants="a function of one whole number S",
         measured=first_variances,
-        right=lambda _: lambda S: S - 1,
-        verdict=judge_variance,
         hints=(
             r"After a reset the estimate is $\nu \nu^\top F$, and what it should be is "
             "$F$.",
             r"The error is $(\nu \nu^\top - I) F$. Each entry of $\nu \nu^\top - I$ is "
-            "0 on the diagonal, and a sign elsewhere.",
+            r"0 "
+            "on the diagonal, and a sign elsewhere.",
             r"$E[(\nu \nu^\top - I)^2]$ is a multiple of the identity: row i sums S - "
-            "1 squares.",
+            r"1 "
+            "squares.",
         ),
-        because=(
-            "`lambda S: S - 1`. There is a sign for every unit, so the noise of UORO "
-            "grows with the size of the network."
-        ),
-    ),
-    Question(
-        name="rtrl-2",
-        title=(
-            "How few Kronecker products hold an influence? Write a function of `G`, of "
-            "shape (S, m K n), and of `m`: the least r for which the best sum of r "
-            "products $u_i \\otimes A_i$ misses at most $10^{-6} |G|$."
-        ),
-        wants="a function of G and m that returns a whole number",
-        measured=influences,
-        right=lambda _: kronecker_rank,
-        verdict=judge_rank,
-        hints=(
-            "Give the tensor other axes, (m, S K n): a product $u \\otimes A$ is then "
-            "a matrix of rank one.",
-            "`G.unflatten(1, (m, -1)).movedim(1, 0).flatten(1)` does so. The best sum "
-            "of r products is the truncated singular value decomposition.",
-            "What r terms miss is the root of the sum of the squares of the singular "
-            "values from the next one on.",
-        ),
-        because=(
-            "The number of singular values, of G as a matrix with m rows, that are "
-            "left until the rest is below 1e-6. The influence of an untrained network "
-            "fades so fast that few products hold all of it, and OK of that rank has "
-            "no noise."
-        ),
-    ),
-    Question(
-        name="rtrl-3",
-        title=(
-            "B-OK at rank 1 is nearer to the exact gradient than one draw of OK is, or "
-            "is it not? And which of the two is nearer if the gradients of 400 draws "
-            "are averaged? Predict both, by name."
-        ),
-        wants="two of the names 'OK' and 'B-OK', such as ('OK', 'OK')",
-        measured=nearest,
-        right=nearer,
-        verdict=judge_nearer,
-        hints=(
-            "One of the two has noise with the mean 0. The other one has none, and "
-            "makes the same error in every draw.",
-            "The mean of N independent draws has a variance of 1 / N of theirs. A bias "
-            "does not change.",
-            "B-OK throws the least away that a sum of rank 1 can, in each step.",
-        ),
-        because=(
-            "('B-OK', 'OK'): the error of B-OK is the same in every draw. It neither "
-            "averages out over a batch nor over time. Noise with the mean 0 does."
-        ),
+        solution="`S - 1`. There is a sign for every unit, so the noise of UORO grows "
+        "with "
+        "the size of the network.",
     ),
 )
