@@ -243,7 +243,7 @@ WEIGHTS = {
     "= core": (98_000, 91_211),
     "labkit/lab/panels": (30_000, 44_147),
     "labkit/lab/{rls,bpls,hessian_free,broad,rtrl,compare}": (29_000, 53_713),
-    "labkit/lab/exercises": (13_000, 25_044),
+    "labkit/lab/exercises": (13_000, 7_875),
     "labkit/lab/runs": (10_500, 13_710),
     "labkit/lab/datasets": (6_000, 8_140),
     "labkit/lab": (4_500, 8_392),

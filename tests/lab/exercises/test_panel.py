@@ -11,7 +11,7 @@ from labkit.lab import load
 from labkit.lab.bpls import CURVE
 from labkit.lab.broad import FUNCTIONS
 from labkit.lab.exercises import exercise, trying
-from labkit.lab.panels import Experiment, Lines, LiveLab
+from labkit.lab.panels import Experiment, Lines, LiveLab, Opening
 from labkit.lab.rls import ELLIPSE
 from labkit.lab.rtrl import NOISE, NoiseKnobs
 from labkit.rls import update
@@ -118,12 +118,12 @@ def test_the_librarys_run_keeps_pace_and_draws_the_same_random_numbers():
         assert both.hers == pytest.approx(2 * both.right)
 
 
-def test_a_picture_with_her_step_can_be_dragged_and_drawn_afresh():
-    panel = LiveLab(trying(ELLIPSE, NAME, hers("h / clip")), interactive=True)
-    panel.run(2)
-    panel.pictures.widget.touched = {"name": "points", "index": 0, "x": 2, "y": 1}
+def test_a_picture_with_her_step_can_be_dragged():
+    panel = Opening(trying(ELLIPSE, NAME, hers("h / clip")), interactive=True)
+    panel.plot.touched = {"name": "points", "index": 0, "x": 2, "y": 1}
     assert "1 2.00 1.00" in panel.controls.value.moved
-    assert panel.pictures.now.hers.inputs[0].tolist() == [2, 1]
+    for both in panel.rows:
+        assert both["pictures"].hers.inputs[0].tolist() == [2, 1]
 
 
 def test_the_picture_of_a_paper_runs_with_her_factors():
