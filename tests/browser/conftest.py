@@ -155,14 +155,12 @@ def show(experiment, *problem, steps=3, **options):
 knobs = hessian_free.knobs_of(images)
 show(hessian_free.TRAINING, images, knobs=knobs, pictures=shown)""",
     "show(broad.GROWTH, digits)",
-    "show(rtrl.NOISE, text, {}, 5, 4)",
+    "show(rtrl.NOISE, lambda: text, {}, 5, 4)",
     """middle = lambda ends: (ends[0] * ends[1]) ** 0.5
 chosen = {label: {name: middle(ends) for name, ends in rule.ranges.items()}
           for label, rule in compare.CLASSIFIERS.items()}
 show(compare.RACE, digits, chosen, 16)""",
-    """network = rtrl.new_network(len(text.symbols), 16)
-show(rtrl.NOISE, text, {16: network})""",
-    "show(rtrl.INFLUENCE, text, {16: network})",
+    "show(rtrl.CLOUDS, text)",
     "show(rtrl.WATER)",
     "show(ellipse.ELLIPSE)",
     "show(curve.CURVE)",

@@ -86,12 +86,6 @@ def layer_kinds():
     return (lambda _: digits(), 8), {}
 
 
-@cache
-def untrained(*sizes):
-    names, text = NAMES["rtrl"], load("text")
-    return (text, {n: names["new_network"](len(text.symbols), n) for n in sizes}), {}
-
-
 def race():
     middle = lambda ends: math.sqrt(math.prod(ends))  # noqa: E731
     ranges = {k: rule.ranges for k, rule in NAMES["compare"]["CLASSIFIERS"].items()}
@@ -106,8 +100,8 @@ PROBLEMS = {
     "hessian_free training": images,
     "hessian_free krylov": frozen,
     "broad growth": lambda: ((digits(), 12), {}),
-    "rtrl noise": lambda: ((load("text"), {}, 2, 4), {}),
-    "rtrl influence": lambda: untrained(16),
+    "rtrl noise": lambda: ((lambda: load("text"), {}, 2, 4), {}),
+    "rtrl clouds": lambda: ((load("text"),), {}),
     "compare race": race,
     "compare race-on-data": race,
     "compare race of spirals": lambda: ((NAMES["compare"]["spirals"](), None, 8), {}),

@@ -21,14 +21,7 @@ from labkit.lab.panels.figures.captions import as_json
 from labkit.lab.panels.figures.planes import GHOST, ellipse as edge_of
 from labkit.lab.problem import noisy_labels
 from labkit.lab.rls import ellipse
-from labkit.lab.rtrl import (
-    estimates,
-    influence,
-    make_learner,
-    new_network,
-    noise,
-    water,
-)
+from labkit.lab.rtrl import clouds, estimates, make_learner, new_network, water
 from labkit.rls import loss_mse
 from labkit.rls.update import gain
 from labkit.rtrl.low_rank import optimal_low_rank, water_level
@@ -36,13 +29,10 @@ from labkit.rtrl.low_rank import optimal_low_rank, water_level
 TEXT = load("text")
 NETWORK = new_network(len(TEXT.symbols), 16)  # stands in for a trained one
 PICTURES = {
-    "noise": (noise.NOISE, (TEXT, {16: NETWORK})),
     "ellipse": (ellipse.ELLIPSE, ()),
     "functions": (functions.FUNCTIONS, ()),
     "bowl": (bowl.BOWL, ()),
     "curve": (curve.CURVE, ()),
-    "influence": (influence.INFLUENCE, (TEXT, {16: NETWORK})),
-    "water": (water.WATER, ()),
     "layers": (layers.LAYERS, ()),
     "regions": (live.RACE, (live.spirals(), None, 8)),
     "three regions": (
@@ -107,8 +97,7 @@ def test_a_picture_moves_keeps_the_run_before_and_has_a_status(lab):
     lab.stepper.reset()
     now, alone = pictures.figure, lab.experiment.picture(pictures.now, None)
     assert now["data"] and as_json(now) != shown
-    kept = as_json(now) != as_json(alone)  # the run before, in grey or in numbers
-    assert kept or lab.experiment is influence.INFLUENCE
+    assert as_json(now) != as_json(alone)  # the run before, in grey or in numbers
     named = sum(trace.get("showlegend", False) for trace in now["data"])
     assert named <= 5
 
@@ -153,7 +142,7 @@ def test_the_plane_holds_the_exact_gradient_and_the_largest_noise():
     truth = torch.randn(30, generator=g, dtype=torch.float64)
     stretch = torch.linspace(0.1, 3, 30, dtype=torch.float64)
     spray = stretch * torch.randn(500, 30, generator=g, dtype=torch.float64)
-    frame = noise.plane(truth + spray, truth)
+    frame = clouds.plane(truth + spray, truth)
     unit = frame * truth.norm()
     assert torch.allclose(frame @ truth, torch.tensor([1.0, 0]).double(), atol=1e-12)
     assert torch.allclose(unit @ unit.T, torch.eye(2).double(), atol=1e-12)
@@ -162,19 +151,20 @@ def test_the_plane_holds_the_exact_gradient_and_the_largest_noise():
         other = torch.randn(30, generator=g, dtype=torch.float64)
         other -= (other @ unit[0]) * unit[0]
         assert (spray @ (other / other.norm())).var() < spread
-    assert noise.plane(truth + spray, truth, -frame[1])[1] @ frame[1] < 0
+    assert clouds.plane(truth + spray, truth, -frame[1])[1] @ frame[1] < 0
 
 
 def test_the_cloud_has_the_estimators_mean_and_covariance():
-    row, now = run(
-        noise.noise_rows, noise.NoiseKnobs, TEXT, {16: NETWORK}, steps=6, rank=2
-    )
-    for (name, _), shown in zip(noise.NOISY.items(), now.clouds, strict=True):
-        rank = 2 if name == "OK" else 1
-        learner = make_learner(name, rank, NETWORK.cell, batch_size=200, seed=0)
-        *_, (draws, truth) = islice(estimates(NETWORK, {name: learner}, TEXT), 6)
+    *_, row = clouds.cloud_rows(clouds.CloudKnobs(rank=2), TEXT)
+    network = new_network(len(TEXT.symbols), 16)
+    terms = {"OK": 2, "KF-AVG": 1, "UORO": 1}
+    for name, shown in zip(clouds.NOISY, row["pictures"].clouds, strict=True):
+        options = {"batch_size": clouds.DRAWS, "seed": 0}
+        learner = make_learner(name, terms[name], network.cell, **options)
+        steps = estimates(network, {name: learner}, TEXT)
+        *_, (draws, truth) = islice(steps, clouds.STEPS)
         draws, truth = draws[name].flatten(1), truth.flatten()
-        frame = noise.plane(draws, truth)
+        frame = clouds.plane(draws, truth)
         flip = np.sign(shown.points[:, 1] @ (draws @ frame[1]).numpy())
         frame = frame.numpy() * [[1.0], [flip]]
         exact = draws.double().numpy()
@@ -196,19 +186,6 @@ def test_ellipses_lie_at_their_distance():
     assert np.allclose(distance, 1.5**2)
     flat = edge_of(centre, np.zeros((2, 2)), 1.0, "#000000")
     assert np.allclose(flat["x"], 1) and np.allclose(flat["y"], 2)
-
-
-def test_a_method_without_noise_is_one_dot_where_its_gradient_is():
-    _, now = run(noise.noise_rows, noise.NoiseKnobs, TEXT, {16: NETWORK}, steps=8)
-    figure = noise.picture(now, None)
-    at = {(t["name"], t["xaxis"]): (t["x"][0], t["y"][0]) for t in figure["data"]}
-    for i, shown in enumerate(now.clouds):
-        for name, there in shown.biased.items():
-            axis = f"x{i + 1}" if i else "x"
-            assert np.allclose(at[f"{name} (no noise)", axis], there)
-    # A window of five of eight steps; the same point of the first axis in each plane.
-    along = [shown.biased["5-TBPTT"][0] for shown in now.clouds]
-    assert np.allclose(along, along[0], rtol=1e-3) and abs(along[0] - 1) > 1e-6
 
 
 # The ellipse
@@ -440,38 +417,6 @@ def test_a_clamp_that_is_turned_cuts_from_the_next_layer_on():
         assert off.min() > clamp * (1 - 1e-9)
         assert (now.cut[layer] == np.isclose(off, clamp)).all()
     assert now.cut[2].any()
-
-
-# The influence
-
-
-@pytest.mark.parametrize("method", influence.METHODS)
-def test_the_influence_is_autograds_and_the_difference_is_between_them(method):
-    problem = TEXT, {16: NETWORK}
-    turned = {"method": method, "steps": 5}
-    row, now = run(
-        influence.influence_rows, influence.InfluenceKnobs, *problem, **turned
-    )
-    cell = NETWORK.cell
-    h, weight = torch.zeros(1, 16), cell.weight
-    for token in TEXT.tokens[:5]:
-        x = torch.nn.functional.one_hot(token, len(TEXT.symbols)).to(weight)
-        h = cell(x[None], h)
-    columns = [16 + TEXT.symbols.index(name) for name in now.names]
-    for unit in (0, 7):
-        (by_weight,) = torch.autograd.grad(h[0, unit], weight, retain_graph=True)
-        assert np.allclose(now.exact[unit], by_weight.norm(dim=1)[columns], rtol=1e-3)
-    assert (now.difference <= now.exact + now.estimate + 1e-9).all()
-    assert (now.difference >= np.abs(now.exact - now.estimate) - 1e-9).all()
-    figure = influence.picture(now, None)
-    heats = [trace for trace in figure["data"] if trace["type"] == "heatmap"]
-    parts = (now.exact, now.estimate, now.difference)
-    for heat, part in zip(heats[:-1], parts, strict=True):
-        sizes = 10.0 ** heat["z"] * now.exact.max()
-        low = part < now.exact.max() / 1000
-        assert np.allclose(sizes[~low], np.minimum(part, now.exact.max())[~low])
-        assert np.allclose(heat["z"][low], -influence.DECADES, atol=1e-5)
-    assert len(row["read"]) == 5 and row["read"][-1] == now.names[-1]
 
 
 # The water

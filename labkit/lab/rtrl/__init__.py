@@ -9,9 +9,9 @@ __getattr__, __dir__, __all__ = lazily(
             *("Look", "Network", "estimates", "looks", "make_learner"),
             *("new_network", "read_text", "train_network"),
         ),
+        "clouds": ("CLOUDS", "CloudKnobs"),
         "noise": ("NOISE", "NoiseKnobs"),
-        "verdicts": ("above_claim", "copy_claim", "noise_claims"),
-        "influence": ("INFLUENCE", "InfluenceKnobs"),
+        "measured": ("ALL_METHODS",),
         "water": ("WATER", "WaterKnobs"),
     },
 )

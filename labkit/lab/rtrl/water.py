@@ -21,24 +21,19 @@ from labkit.rtrl.low_rank import (
     water_level,
 )
 
-TALL, DRAWS = 4.0, 300  # of a bar at most; draws that are shown
+TALL, DRAWS = 4.0, 40  # of a bar at most; draws that are shown
 BARS = ("first", "second", "third", "fourth", "fifth")
 MEAN = COLOURS[4]  # of the draws
-ENOUGH = 10  # draws that are kept in grey when other terms are mixed
-_bar = partial(
-    knob, low=0.0, high=TALL, step=0.1, about="OK's noise: noise", restart=False
-)
+_bar = partial(knob, low=0.0, high=TALL, step=0.1)
 
 
 @dataclass(frozen=True)
 class WaterKnobs:
-    """The knobs of the experiment; other bars or another rank start a new mean."""
+    """The knobs of the picture."""
 
     # fmt: off
     rank: int = knob(
         2, low=1, high=5, unit="terms", help="of five that are left",
-        about="OK's noise: noise",
-        restart=False,
         look_for="How far does the level fall, and who stands above it?")
     first: float = _bar(3.0, label="first bar", help="singular value",
                         look_for="Above the level: does its height matter at all?")
@@ -64,7 +59,6 @@ class Water(NamedTuple):
     drawn: np.ndarray  # (5, 5)
     off: np.ndarray  # (draws,) squared distances of the mean from the diagonal of d
     noise: float  # of one draw, as the theorem has it
-    was: np.ndarray = np.empty(0)  # the same of the bars before
 
 
 def one_draw(knobs: WaterKnobs, signs: torch.Tensor) -> Water:
@@ -87,34 +81,17 @@ def level_at(d: torch.Tensor, rank: int) -> float:
 
 def water_rows(knobs: WaterKnobs) -> Iterator[dict]:
     """Yield one row for each draw of the signs."""
-    g, like, terms = seeded(knobs.seed), torch.zeros((), dtype=torch.float64), None
-    off, was = [], []
+    g, like = seeded(knobs.seed), torch.zeros((), dtype=torch.float64)
+    total, off = 0, []
     for step in count(1):
         made = one_draw(knobs, random_signs((len(BARS),), like, g))
-        if terms != (now := (knobs.rank, *made.d)):
-            was = off if len(off) >= ENOUGH else was
-            terms, total, off = now, 0, []
         total = total + made.drawn
         mean = total / (len(off) + 1)
         off.append(float(np.square(mean - np.diag(made.d)).sum()))
         row = {"step": step, "noise": float(made.off[0]), "theorem": made.noise}
         row["level"], row["of the mean"] = made.level, off[-1]
-        row["pictures"] = made._replace(
-            off=np.array(off[:DRAWS]), was=np.array(was[:DRAWS])
-        )
+        row["pictures"] = made._replace(off=np.array(off))
         yield row
-
-
-def opening(knobs: WaterKnobs) -> Water:
-    """Return the first draw of the signs."""
-    like = torch.zeros((), dtype=torch.float64)
-    return one_draw(knobs, random_signs((len(BARS),), like, seeded(knobs.seed)))
-
-
-def afresh(now: Water, knobs: WaterKnobs) -> Water:
-    """Return a draw with the same signs and other bars or another rank."""
-    was = now.off if len(now.off) >= ENOUGH else now.was
-    return one_draw(knobs, torch.tensor(now.signs))._replace(was=was)
 
 
 def dragged(
@@ -167,7 +144,7 @@ def picture(now: Water | None, before: Water | None) -> dict:
         theory = path(np.c_[n, now.noise / n], INK, "theorem / n", dash="dot")
         mean = path(np.c_[n[: len(now.off)], now.off], MEAN, "mean of the draws")
         put(figure, 2, [trace | {"showlegend": True} for trace in (theory, mean)])
-    off = before.off if before else now.was if now else ()
+    off = before.off if before else ()
     if len(off):
         n = np.arange(1, len(off) + 1)
         ghost = path(np.c_[n, off], GHOST, "an earlier run")
@@ -210,7 +187,5 @@ WATER = Experiment(
     front=("rank", "first", "second"),
     playable={"rank": (1, 2, 3, 4)},
     picture=picture,
-    opening=opening,
     drag=dragged,
-    afresh=afresh,
 )

@@ -1,6 +1,7 @@
 """A panel with a learner's step: hers runs in it, and nowhere else."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import pytest
@@ -133,6 +134,7 @@ def test_the_picture_of_a_paper_runs_with_her_factors():
     seen = []
     for experiment in (NOISE, trying(NOISE, task.name, wide)):
         knobs = NoiseKnobs(trained=False, method="UORO", hidden=8)
-        panel = LiveLab(experiment, load("text"), {}, knobs=knobs, interactive=False)
+        read = partial(load, "text")
+        panel = LiveLab(experiment, read, knobs=knobs, interactive=False)
         seen.append(panel.run(4).relative_variance.iloc[-1])
     assert seen[1] > 3 * seen[0]

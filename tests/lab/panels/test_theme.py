@@ -24,7 +24,7 @@ from labkit.lab.panels.figures.theme import (
     template,
 )
 from labkit.lab.rls import ellipse
-from labkit.lab.rtrl import noise
+from labkit.lab.rtrl import clouds
 
 # What is left of linear RGB when one kind of cone is missing: Machado, Oliveira and
 # Fernandes (2009), "A physiologically-based model for simulation of color vision
@@ -156,9 +156,9 @@ def test_two_of_one_rule_differ_by_dash_and_none_takes_a_rules_colour():
 
 def test_pictures_draw_rules_in_the_colours_of_all_figures():
     assert ellipse.RULES == {name: colour_of(name) for name in ellipse.RULES}
-    shown = noise.NOISY | {name: look[0] for name, look in noise.BIASED.items()}
+    shown = clouds.NOISY
     assert shown == {name: colour_of(name) for name in shown}
-    assert len({*shown.values(), noise.MEAN}) == len(shown) + 1
+    assert len({*shown.values(), clouds.MEAN}) == len(shown) + 1
     ridge, greville = map(colour_of, functions.SOLVERS)
     assert ridge == colour_of("broad") != greville
     assert colour_of("Hessian-free") == bowl.STEP

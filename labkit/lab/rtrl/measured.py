@@ -1,0 +1,138 @@
+"""What notebook 05 measures, and what it claims of it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+import pandas as pd
+
+from labkit.instruments import gradient_cosine
+from labkit.lab.datasets import Text
+from labkit.lab.panels.figures.captions import Figure, describe, panel_text
+from labkit.lab.panels.figures.theme import COLOURS, axis, layout
+from labkit.lab.panels.measured import Finding, Measurement
+from labkit.lab.rtrl.training import (
+    Network,
+    estimates,
+    make_learner,
+    new_network,
+    read_text,
+    train_network,
+)
+from labkit.rtrl.learners import label
+
+WARM, STEPS = 40, 60  # characters before, and those that are measured
+SHARE = 0.1  # of the variance of averaged copies
+TRAINED, UNTRAINED = "trained", "untrained"
+VARIANCE = "relative variance"
+
+
+def methods_at(rank: int) -> list[tuple[str, int]]:
+    """Return the methods that are measured, with their terms, copies or steps."""
+    ends = sorted({1, rank})
+    methods = [("OK", terms) for terms in sorted({1, 2, rank})]
+    methods += [("KF-AVG", copies) for copies in ends] + [("UORO", 1), ("KTP", rank)]
+    return methods + [("B-OK", terms) for terms in ends] + [("SNAP-1", 1), ("TBPTT", 5)]
+
+
+def noise_of(
+    network: Network, text: Text, method: str, rank: int, *, draws: int, seed: int
+) -> Iterator[dict | None]:
+    """Yield None after each character, and then the means of each draw."""
+    learner = make_learner(method, rank, network.cell, batch_size=draws, seed=seed)
+    cosines = errors = 0
+    steps = islice(estimates(network, {method: learner}, text), WARM + STEPS)
+    for step, (drawn, exact) in enumerate(steps):
+        if step >= WARM:
+            missed = (drawn[method] - exact).square().sum((1, 2))
+            cosines = cosines + gradient_cosine(drawn[method], exact) / STEPS
+            errors = errors + missed / exact.square().sum() / STEPS
+        yield None
+    for draw, (cosine, error) in enumerate(zip(cosines, errors, strict=True)):
+        yield {"draw": draw, "cosine": float(cosine), VARIANCE: float(error)}
+
+
+def all_methods(
+    *,
+    corpus: str,
+    hidden: int,
+    rank: int,
+    updates: int,
+    repeats: int,
+    seed: int,
+    device: str,
+) -> Iterator[Mapping | float]:
+    """Measure all methods beside exact RTRL, on a network before and after training."""
+    text = read_text(corpus, device)
+    networks = {}
+    fresh = new_network(len(text.symbols), hidden, seed=seed, device=device)
+    networks[UNTRAINED], methods = fresh, methods_at(rank)
+    for update, network in train_network(text, hidden, updates=updates, seed=seed):
+        networks[TRAINED] = network
+        yield 0.5 * update / updates
+    for of, network in networks.items():
+        for place, (method, terms) in enumerate(methods):
+            known = {"network": of, "method": label(method, terms), "terms": terms}
+            options = {"draws": repeats, "seed": seed}
+            for row in noise_of(network, text, method, terms, **options):
+                done = 0.5 + 0.25 * ((of == TRAINED) + place / len(methods))
+                yield done if row is None else known | row
+
+
+def less_noise(rows: pd.DataFrame) -> Finding:
+    """Judge whether OK's terms are worth more than as many averaged copies."""
+    rank = int(rows.loc[rows["method"].str.endswith("KF-AVG"), "terms"].max())
+    trained = rows[rows["network"] == TRAINED].set_index("method")[VARIANCE]
+    ours, copies = (trained[label(name, rank)] for name in ("OK", "KF-AVG"))
+    error = math.hypot(SHARE * copies.sem(), ours.sem())
+    words = (
+        f"{label('OK', rank)} has {ours.mean():.3g} ± {ours.sem():.1g}, "
+        f"{label('KF-AVG', rank)} {copies.mean():.3g} ± {copies.sem():.1g}"
+    )
+    return Finding(words, SHARE * copies.mean() - ours.mean(), error)
+
+
+def figure(rows: pd.DataFrame) -> Figure:
+    """Draw the relative variance of each method, before and after training."""
+    means = rows.groupby(["network", "method"], sort=False)[VARIANCE].mean()
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": of,
+            "x": means[of].tolist(),
+            "y": means[of].index.tolist(),
+            "marker": {"color": COLOURS[place], "size": 10, "symbol": symbol},
+        }
+        for place, (of, symbol) in enumerate(
+            ((UNTRAINED, "circle-open"), (TRAINED, "circle"))
+        )
+    ]
+    made = layout(width=720, height=420)
+    made["xaxis"] = axis("relative variance of the gradient") | {"type": "log"}
+    made["yaxis"] = {"categoryorder": "array", "automargin": True}
+    made["yaxis"]["categoryarray"] = means[TRAINED].index.tolist()[::-1]
+    caption = (
+        "Training makes the gradient harder to follow for each method. OK's terms are "
+        "worth far more than as many averaged copies of KF-RTRL."
+    )
+    words = [panel_text("Noise of all methods", "method", "relative variance")]
+    return describe({"data": data, "layout": made}, caption, words)
+
+
+def table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return means over the draws, with their sd."""
+    found = rows.groupby(["network", "method"], sort=False)[["cosine", VARIANCE]]
+    return found.agg(["mean", "std"])
+
+
+ALL_METHODS = Measurement(
+    "rtrl-all-methods",
+    "On the trained network OK has less than a tenth of the relative variance that as "
+    "many averaged copies of KF-RTRL have.",
+    20,
+    all_methods,
+    less_noise,
+    figure,
+    table,
+)
