@@ -151,7 +151,7 @@ def test_the_lab_headless_writes_one_trace_per_measurement(text, tmp_path):
     noise = live(text, folder=str(tmp_path))
     first = noise.run(5)
     assert list(first.index) == [1, 2, 3, 4, 5]
-    assert noise.note.value.startswith("20 draws; mean cosine 0.")
+    assert noise.note.value.startswith("20 draws; mean cosine ")
     noise.controls.set(hidden=16, rank=3, seed=7)
     second = noise.run(4)
     assert len(second) == 4 and "d4" in second and "d4" not in first
