@@ -6,12 +6,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit.lab.panels import LiveLab
+from labkit.lab.panels import LiveLab, Opening
 from labkit.lab.panels.live.experiment import knobs_of
 from labkit.lab.rtrl import training
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "00_tour.ipynb"
-PICTURES = {"ellipse", "curve", "bowl", "functions", "noise", "race"}
+PICTURES = {"ellipse", "curve", "bowl", "functions", "clouds", "race"}
 PAPERS = {"rls", "bpls", "hessian_free", "broad", "rtrl"}
 
 
@@ -35,18 +35,20 @@ def run_tour(tmp_path_factory):
         left = "parameters" in tags or ("keep_output" in tags and "still" not in tags)
         if cell.cell_type == "code" and not left:
             exec(cell.source, names)
-    labs = [each for each in names.values() if isinstance(each, LiveLab)]
+    labs = [each for each in names.values() if isinstance(each, LiveLab | Opening)]
     for live in labs:  # each waits for Run
-        live.run(3)
+        if isinstance(live, LiveLab):
+            live.run(3)
     return folder, labs
 
 
 def test_six_pictures_and_every_paper_have_a_file_of_their_own(toured):
     folder, labs = toured
     assert {live.experiment.name for live in labs} == PICTURES
-    assert all(live.figure["data"] and live.stepper.position >= 3 for live in labs)
+    assert all(live.figure["data"] for live in labs)
     written = {path.name for path in folder.iterdir()}
-    assert written == {f"{name}-1.jsonl" for name in PICTURES | PAPERS}
+    runs = (PICTURES - {"ellipse", "clouds"}) | PAPERS
+    assert written == {f"{name}-1.jsonl" for name in runs}
 
 
 def test_every_question_of_the_tour_names_a_knob(toured):
