@@ -83,7 +83,7 @@ def load_problem(
         At most 10,000 rows are kept, and as many judge the end.
     dtype : torch.dtype, of the inputs
     device : torch.device or str, where the rows go
-    own : ``target``, ``seed`` and ``missing``, of data of one's own; see ``load``
+    own : ``target`` and ``seed``, of data of one's own; see ``load``
 
     Returns
     -------

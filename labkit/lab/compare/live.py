@@ -120,7 +120,7 @@ class DataKnobs(RaceKnobs):
     data: str = knob(
         "",
         offers=here(),
-        help="a name of the list, or the path of a .csv, .tsv or .npz; "
+        help="a name of the list, or the path of a .csv or .npz; "
         "if empty, the data of this notebook",
         look_for="Is the order of the curves the same on your data?",
     )

@@ -19,7 +19,7 @@ __getattr__, __dir__, __all__ = lazily(
         "imdb": ("load_imdb",),
         "own": ("load_own",),
         "results": ("Labelled", "Text"),
-        "synthetic": ("copy_sequences", "curve_images"),
+        "synthetic": ("copy_sequences",),
         "text": ("encode", "load_ptb"),
     },
 )

@@ -18,7 +18,6 @@ from labkit.lab.datasets.images import load_digits, load_idx, load_usps
 from labkit.lab.datasets.imdb import load_imdb, look_for_imdb
 from labkit.lab.datasets.own import (
     BUNDLED,
-    DEFAULTS,
     FILES_OF_ONES_OWN,
     is_own,
     load_own,
@@ -151,7 +150,8 @@ def load(
     *,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
-    **own: str | int,
+    target: str = "",
+    seed: int = 0,
 ) -> Labelled | Text:
     """Load one split of a data set, the same at every call.
 
@@ -159,8 +159,8 @@ def load(
     ----------
     name : str
         One that `available` lists, see Returns; or data of one's own: a file
-        ``.csv``, ``.tsv``, ``.npz`` or ``.txt``, a set that comes with scikit-learn
-        (``iris``, ``wine``, ``breast-cancer``, ``diabetes``), or ``openml:NAME``. See
+        ``.csv``, ``.npz`` or ``.txt``, or a set that comes with scikit-learn
+        (``iris``, ``wine``, ``breast-cancer``, ``diabetes``). See
         :func:`labkit.lab.datasets.load_own`.
     split : str
         ``"train"``, ``"valid"`` or ``"test"``; only ``text``, ``ptb``, ``copy`` and
@@ -168,8 +168,8 @@ def load(
     device : torch.device or str, optional, where the tensors go; the CPU if not given
     dtype : torch.dtype, optional
         Of inputs that are no indices, float32 if not given; all else is int64.
-
-    own : ``target``, ``seed`` and ``missing``, of data of one's own
+    target, seed : str and int
+        Of data of one's own: the column to be predicted, and which rows are held out.
 
     Returns
     -------
@@ -211,16 +211,15 @@ def load(
     check_kind("name", name, str, "the name of a data set")
     check_kind("split", split, (str, type(None)), "the name of a split")
     check_device(device, meta=True)
-    mine = name not in _CATALOGUE and is_own(name)
-    if name not in _CATALOGUE and not mine:
+    mine = name not in _CATALOGUE
+    if mine and not is_own(name):
         known = ", ".join((*_CATALOGUE, *BUNDLED))
         raise DataError(
-            f"unknown data set {name!r}; there are: {known}, openml:NAME, and files "
+            f"unknown data set {name!r}; there are: {known}, and files "
             f"that end in {', '.join(FILES_OF_ONES_OWN)}"
         )
-    given = {key: value for key, value in own.items() if value != DEFAULTS.get(key)}
-    if given and not mine:
-        raise DataError(f"{', '.join(given)}: of data of one's own, not of {name!r}")
+    if not mine and (target or seed):
+        raise DataError(f"target and seed are of data of one's own, not of {name!r}")
     dtype = torch.float32 if dtype is None else dtype
     if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise ValueError(
@@ -228,7 +227,7 @@ def load(
             "tokens and labels are int64 in any case"
         )
     if mine:
-        data = load_own(name, split, dtype, **own)
+        data = load_own(name, split, dtype, target=target, seed=seed)
     else:
         entry = _CATALOGUE[name]
         if split not in entry.splits:

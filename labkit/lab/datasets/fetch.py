@@ -1,21 +1,17 @@
-"""Pinned files, found on this machine or downloaded, and checked either way.
+"""Pinned files, found on this machine or downloaded by pooch, and checked either way.
 
-Pooch's own store takes one folder and one source for each file, and it replaces a file
-that has another checksum. Here a file that was found is the user's and is never
-changed. Pooch and tqdm are imported only for a download.
+A file that was found is the user's and is never changed: pooch would replace one that
+has another checksum. What reads a file trusts what was checked here.
 """
 
 import hashlib
 import os
 import sys
-import time
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 _SOURCE_TREE = Path(__file__).resolve().parents[3]
-_ABANDONED = 3600  # [s] without a write, after which a download counts as abandoned
 
 
 @dataclass(frozen=True)
@@ -138,96 +134,57 @@ def fetch(path: str) -> Path:
     found = find(path)
     if found is None:
         return _download(file)
-    _check(found, file, advice=" It was left as it is; move it away or replace it.")
+    _check(found, file)
     return found
 
 
-def _check(path, file, *, name=None, advice=""):
+def _check(path, file):
     """Raise ChecksumError unless the SHA-256 of `path` is the pinned one."""
     with open(path, "rb") as content:
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     if sha256 == file.sha256:
         return
-    size = Path(path).stat().st_size
-    hint = ""
+    size, hint = path.stat().st_size, ""
     if size < file.size:
         hint = " It is too short: a truncated copy?"
     elif size > file.size:
         hint = " It is too long: another version, or line ends changed to CR LF?"
     raise ChecksumError(
-        f"{name or path} is not the expected file: "
+        f"{path} is not the expected file: "
         f"expected SHA-256 {file.sha256} ({file.size:,} bytes), "
-        f"found {sha256} ({size:,} bytes).{hint}{advice}"
+        f"found {sha256} ({size:,} bytes).{hint} It was left as it is; move it away "
+        "or replace it."
     )
 
 
 def _download(file):
     """Try the sources in order; return the path of the first good file."""
-    target = data_folders()[0] / file.path
-    made = [folder for folder in target.parents if not folder.exists()]
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unavailable(file, f"Its folder cannot be made: {error}.") from error
-    for left in target.parent.glob(f".{target.name}.*.part"):
-        with suppress(OSError):  # another process was faster
-            if time.time() - left.stat().st_mtime > _ABANDONED:
-                left.unlink()
-    failures = []
+    from pooch import retrieve
+
+    target, failures = data_folders()[0] / file.path, []
     for url in file.urls:
         told = f"{file.path}, {megabytes(file.size)}, from {url} to {target}"
         print(f"labkit: downloading {told}", file=sys.stderr)
         try:
-            return _download_from(url, file, target)
-        except (ChecksumError, OSError) as error:  # requests' errors are OSErrors
-            failures.append((url, error))
-    for folder in made:
-        with suppress(OSError):  # not empty: another process has put a file there
-            folder.rmdir()
-    cause = failures[-1][1] if failures else None
-    tried = "".join(f"\n  {url}: {error}" for url, error in failures)
-    tried = tried or " it has no source."
-    if any(isinstance(error, ChecksumError) for _, error in failures):
-        raise ChecksumError(
-            f"no source gave the expected {target}; nothing was kept. Tried:{tried}"
-        ) from cause
-    raise _unavailable(file, f"Tried to download:{tried}") from cause
-
-
-def _download_from(url, file, target):
-    from pooch import HTTPDownloader
-    from tqdm import tqdm
-
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        # The bar is ours so that it is closed, too, when the download fails.
-        with (
-            tqdm(total=file.size, unit="B", unit_scale=True, desc=file.path) as bar,
-            partial.open("wb") as output,
-        ):
-            HTTPDownloader(progressbar=bar)(url, _Bounded(output, file.size, url), None)
-        _check(partial, file, name=url)
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
-    return target
-
-
-class _Bounded:
-    """A file that accepts no more bytes than the registry gives."""
-
-    def __init__(self, output, size, url):
-        self.output, self.left, self.size, self.url = output, size, size, url
-        self.flush = output.flush
-
-    def write(self, chunk):
-        self.left -= len(chunk)
-        if self.left < 0:
-            raise ChecksumError(
-                f"{self.url} is not the expected file: it has more than "
-                f"{self.size:,} bytes; the rest was not read"
+            # under a temporary name until its checksum holds
+            found = retrieve(
+                url,
+                f"sha256:{file.sha256}",
+                fname=target.name,
+                path=target.parent,
+                progressbar=True,
             )
-        self.output.write(chunk)
+        except (ValueError, OSError) as error:  # another file; or no network, no room
+            failures.append(error)
+        else:
+            os.chmod(found, 0o644)  # pooch's is the owner's alone
+            return Path(found)
+    reasons = zip(file.urls, failures, strict=True)
+    tried = "".join(f"\n  {url}: {error}" for url, error in reasons)
+    reason = f"Tried to download:{tried or ' it has no source.'}"
+    if any(isinstance(error, ValueError) for error in failures):
+        raise ChecksumError(f"no source gave the expected {target}. {reason}")
+    raise _unavailable(file, reason)
 
 
 def _unavailable(file, reason):

@@ -1,4 +1,4 @@
-"""The user's own data: a table, arrays, a text, or a data set of OpenML.
+"""The user's own data: a table, arrays or a text; or a table of scikit-learn's.
 
 Numbers are scaled to [0, 1] by the range of the rows to learn from, and a category
 becomes a column of zeros and ones for each of its values there. A fifth of the rows,
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from labkit.check import check_kind, check_making, check_options, integer, one_of
+from labkit.check import check_kind, check_options, integer
 from labkit.errors import DataError
-from labkit.lab.datasets.fetch import DatasetUnavailable, data_folders
 from labkit.lab.datasets.results import Labelled, Text
 from labkit.lab.datasets.text import in_splits
 
@@ -28,27 +27,17 @@ BUNDLED = {  # functions of sklearn.datasets, which takes seconds to import
     "breast-cancer": "load_breast_cancer",
     "diabetes": "load_diabetes",
 }
-TABLES = {".csv": ",", ".tsv": "\t"}
-FILES_OF_ONES_OWN = (*TABLES, ".npz", ".txt")
-OPENML = "openml:"
+FILES_OF_ONES_OWN = (".csv", ".npz", ".txt")
 HELD_OUT = 0.2  # of the rows
 LEAST_ROWS, LEAST_CHARACTERS = 10, 1000
 PER_CLASS = 5  # rows that a class needs on average for whole numbers to be classes
-MOST_VALUES, MOST_COLUMNS = 100, 5000  # of one category, and in all
-DEFAULTS = {"target": "", "seed": 0, "missing": "refuse"}
-OPTIONS = {
-    "seed": integer(0, 2**32 - 1),
-    "missing": one_of(("refuse", "impute")),
-}
+MOST_VALUES = 100  # of one category
+OPTIONS = {"seed": integer(0, 2**32 - 1)}
 
 
 def is_own(name: str) -> bool:
     """Return whether a name stands for the user's own data, not for a known set."""
-    return (
-        name in BUNDLED
-        or name.startswith(OPENML)
-        or Path(name).suffix.lower() in FILES_OF_ONES_OWN
-    )
+    return name in BUNDLED or Path(name).suffix.lower() in FILES_OF_ONES_OWN
 
 
 def load_own(
@@ -58,16 +47,14 @@ def load_own(
     *,
     target: str = "",
     seed: int = 0,
-    missing: str = "refuse",
 ) -> Labelled | Text:
-    """Load one split of a table, of arrays, of a text or of a set of OpenML.
+    """Load one split of a table, of arrays or of a text.
 
     Parameters
     ----------
     name : str
-        A path that ends in ``.csv``, ``.tsv``, ``.npz`` or ``.txt``; ``iris``,
-        ``wine``, ``breast-cancer`` or ``diabetes``, which come with scikit-learn; or
-        ``openml:NAME``, which scikit-learn downloads and checks.
+        A path that ends in ``.csv``, ``.npz`` or ``.txt``; or ``iris``, ``wine``,
+        ``breast-cancer`` or ``diabetes``, which come with scikit-learn.
     split : str, ``"train"`` or ``"test"``; of a text ``"valid"`` too
     dtype : torch.dtype, of inputs, and of targets that are numbers
     target : str
@@ -76,9 +63,6 @@ def load_own(
         average; any other number is predicted as a number, scaled to mean 0 and
         variance 1.
     seed : int, which rows are held out
-    missing : str
-        ``"refuse"`` a table that lacks values, or ``"impute"`` the median of a column
-        of numbers and the most frequent value of a category.
 
     Returns
     -------
@@ -90,17 +74,12 @@ def load_own(
     DataError
         If the data cannot be read or learned from; one sentence gives the reason.
     ValueError
-        If ``seed`` or ``missing`` is not one of those above.
+        If ``seed`` is not one of numpy's.
     FileNotFoundError
         If there is no such file.
-    DatasetUnavailable
-        If OpenML cannot be reached.
     """
-    check_kind("name", name, str, "the name of a file or of a data set")
-    check_kind("split", split, str, "the name of a split")
     check_kind("target", target, str, "the name of a column")
-    check_making(None, dtype, None)
-    check_options({"seed": seed, "missing": missing}, OPTIONS)
+    check_options({"seed": seed}, OPTIONS)
     path = Path(name)
     if path.suffix.lower() in FILES_OF_ONES_OWN and not path.is_file():
         raise FileNotFoundError(f"there is no file {name}")
@@ -109,11 +88,11 @@ def load_own(
     if split not in ("train", "test"):
         raise DataError(f"{name!r} has no split {split!r}; it has: train, test")
     stamp = path.stat().st_mtime_ns if path.is_file() else 0
-    inputs, targets, rows, classes = _prepared(name, stamp, target, seed, missing)
+    inputs, targets, rows, classes = _prepared(name, stamp, target, seed)
     chosen = torch.from_numpy(rows[split])
     y = targets[chosen]
     return Labelled(
-        path.stem if path.is_file() else name.removeprefix(OPENML),
+        path.stem if path.is_file() else name,
         inputs[chosen].to(dtype),
         y.to(dtype) if y.is_floating_point() else y,
         classes=classes,
@@ -134,7 +113,7 @@ def _text(path: Path, split: str) -> Text:
 
 @lru_cache(maxsize=2)
 def _prepared(
-    name: str, stamp: int, target: str, seed: int, missing: str
+    name: str, stamp: int, target: str, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, np.ndarray], tuple[str, ...]]:
     """Read, check and encode the data; the cache serves both splits."""
     from sklearn.model_selection import train_test_split
@@ -161,16 +140,11 @@ def _prepared(
     order = np.random.default_rng(seed)
     rows = {"train": order.permutation(train), "test": order.permutation(held_out)}
     columns = [
-        _column(name, table[column], train, missing)
+        _column(name, table[column], train)
         for column in table.columns
         if column != target
     ]
     X = np.concatenate(columns, 1, dtype=np.float32)
-    if X.shape[1] > MOST_COLUMNS:
-        raise DataError(
-            f"{name} has {X.shape[1]:,} columns once its categories are spread; "
-            f"the most is {MOST_COLUMNS:,}"
-        )
     if not classes:
         y = ((y - y[train].mean()) / (y[train].std() or 1.0))[:, None]
     return torch.from_numpy(X), torch.from_numpy(y), rows, classes
@@ -185,46 +159,20 @@ def read_table(name: str, target: str = "") -> tuple["pd.DataFrame", str]:
         from sklearn import datasets as bundled
 
         table = getattr(bundled, BUNDLED[name])(as_frame=True).frame
-    elif name.startswith(OPENML):
-        table, found = _openml(name.removeprefix(OPENML))
-        target = target or found
     elif kind == ".npz":
         table, target = _arrays(path, target)
-    elif kind not in TABLES:
-        raise ValueError(f"unknown data {name!r}; give a file of {', '.join(TABLES)}")
     else:
         try:
-            table = pd.read_csv(
-                path, sep=TABLES[kind], encoding="utf-8-sig", low_memory=False
-            )
+            table = pd.read_csv(path, encoding="utf-8-sig", low_memory=False)
         except (ValueError, OSError) as error:  # pandas' errors are ValueErrors
             reason = " ".join(str(error).split())
             raise DataError(f"{name} cannot be read as a table: {reason}") from error
     table.columns = [str(column).strip() for column in table.columns]
-    doubled = table.columns[table.columns.duplicated()]
-    if len(doubled):
-        raise DataError(f"{name} has two columns {doubled[0]!r}")
     target = target or (table.columns[-1] if len(table.columns) else "")
     if target not in table.columns:
         known = ", ".join(table.columns[:20])
         raise DataError(f"{name} has no column {target!r}; it has: {known}")
     return table, target
-
-
-def _openml(name: str) -> tuple["pd.DataFrame", str]:
-    """Fetch a set of OpenML, which scikit-learn checks by OpenML's checksum."""
-    from sklearn import datasets as bundled
-
-    folder = data_folders()[0] / "openml"
-    try:
-        data = bundled.fetch_openml(
-            name, data_home=folder, as_frame=True, parser="auto"
-        )
-    except OSError as error:  # no network; a name that is not known is a ValueError
-        raise DatasetUnavailable(
-            f"{OPENML}{name} is not in {folder} and OpenML cannot be reached: {error}"
-        ) from error
-    return data.frame, ",".join(data.target_names)
 
 
 def _arrays(path: Path, target: str) -> tuple["pd.DataFrame", str]:
@@ -283,29 +231,23 @@ def _targets(name: str, column: "pd.Series") -> tuple[np.ndarray, tuple[str, ...
     return indices.astype(np.int64), tuple(str(each) for each in names)
 
 
-def _column(
-    name: str, column: "pd.Series", train: np.ndarray, missing: str
-) -> np.ndarray:
+def _column(name: str, column: "pd.Series", train: np.ndarray) -> np.ndarray:
     """Return a column of numbers as (N, 1), or a category as (N, values)."""
     import pandas as pd
 
     what = f"column {column.name!r} of {name}"
-    lacking = int(column.isna().sum())
-    if lacking and missing == "refuse":
+    if lacking := int(column.isna().sum()):
         raise DataError(
-            f"{what} lacks {lacking:,} of {len(column):,} values; missing='impute' "
-            "fills them, with the median or the most frequent value"
+            f"{what} lacks {lacking:,} of {len(column):,} values; fill them first, as "
+            "pandas' fillna does, or leave its rows out"
         )
-    fit = column.iloc[train].dropna()
-    if not len(fit):
-        raise DataError(f"{what} has no value in the rows to learn from")
     if pd.api.types.is_numeric_dtype(column):
-        values = column.fillna(float(fit.median())).to_numpy(np.float64)
+        values = column.to_numpy(np.float64)
         if not np.isfinite(values).all():
             raise DataError(f"{what} has a number that is not finite")
         low, high = values[train].min(), values[train].max()
         return ((values - low) / ((high - low) or 1.0))[:, None]
-    column = column.astype(object).fillna(fit.mode().iloc[0]).astype(str)
+    column = column.astype(str)
     known = sorted(set(column.iloc[train]))
     if len(known) > MOST_VALUES:
         raise DataError(

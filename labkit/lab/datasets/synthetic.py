@@ -12,7 +12,7 @@ The numbers of the equations are this module's, not a paper's.
 
 import torch
 
-from labkit.check import check_kind, check_making, check_options, integer
+from labkit.check import check_kind, check_options, integer
 from labkit.lab.datasets.results import Labelled
 
 MANY = integer(1, 10_000_000)
@@ -84,41 +84,6 @@ def draw_curves(points: torch.Tensor) -> torch.Tensor:
     return (blur @ image.view(b, SIDE, SIDE) @ blur).clamp_max(1)  # (4)
 
 
-def curve_images(
-    n: int, *, generator: torch.Generator, dtype: torch.dtype = torch.float32
-) -> Labelled:
-    """Draw curves through random points, each uniform in the middle of the canvas.
-
-    Parameters
-    ----------
-    n : int, number of images, at least 1
-    generator : torch.Generator, source of the points; its device is that of the result
-    dtype : torch.dtype, of the inputs. The drawing is in float64 whatever it is
-
-    Returns
-    -------
-    Labelled, without targets; `inputs` (n, 784): ink in [0, 1], pixels in row order
-
-    Raises
-    ------
-    ValueError : if `n` is less than 1
-
-    Examples
-    --------
-    >>> curve_images(3, generator=torch.Generator().manual_seed(0)).inputs.shape
-    torch.Size([3, 784])
-    """
-    check_options({"n": n}, {"n": MANY})
-    check_kind("generator", generator, torch.Generator, "a torch.Generator")
-    check_making(None, dtype, None)
-    points = torch.rand(
-        n, 3, 2, generator=generator, device=generator.device, dtype=torch.float64
-    )
-    chunks = (_CORNER + _WIDTH * points).split(_CHUNK)
-    inputs = torch.cat([draw_curves(chunk).flatten(1).to(dtype) for chunk in chunks])
-    return Labelled("curves", inputs)
-
-
 def load_curves(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
     """Draw the substitute for CURVES, which is the same at every call.
 
@@ -136,7 +101,10 @@ def load_curves(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
     Hessian-free optimization*, ICML 2010.
     """
     generator = torch.Generator().manual_seed(_CURVE_SEEDS[split])
-    return curve_images(_SIZES[split], generator=generator, dtype=dtype)
+    points = torch.rand(_SIZES[split], 3, 2, generator=generator, dtype=torch.float64)
+    chunks = (_CORNER + _WIDTH * points).split(_CHUNK)
+    inputs = torch.cat([draw_curves(chunk).flatten(1).to(dtype) for chunk in chunks])
+    return Labelled("curves", inputs)
 
 
 def copy_sequences(n: int, length: int, *, generator: torch.Generator) -> Labelled:

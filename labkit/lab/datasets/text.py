@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from labkit.check import check_kind, described
 from labkit.lab.datasets.fetch import DatasetUnavailable, fetch
 from labkit.lab.datasets.results import Text
 
@@ -37,15 +36,6 @@ def encode(text: str, symbols: Sequence[str], other: str | None = None) -> torch
     >>> encode("abba?", ("a", "b", "*"), other="*").tolist()
     [0, 1, 1, 0, 2]
     """
-    check_kind("text", text, str, "a string")
-    check_kind("symbols", symbols, Sequence, "a sequence of characters")
-    for i, symbol in enumerate(symbols):
-        if not isinstance(symbol, str) or len(symbol) != 1:
-            raise TypeError(
-                f"symbols[{i}] must be a character, got {described(symbol)}"
-            )
-    if other is not None and not (isinstance(other, str) and other in symbols):
-        raise ValueError(f"other must be one of the symbols or None, got {other!r}")
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     size = 1 + max([0, *map(ord, symbols), int(codes.max(initial=0))])
     table = np.full(size, -1 if other is None else symbols.index(other))

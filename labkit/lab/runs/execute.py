@@ -207,10 +207,9 @@ def check_files(declared: Iterable[Parameter], values: Mapping[str, Value]) -> N
         return
     from labkit.lab.datasets import load
 
-    own = {name: values[name] for name in ("target", "missing") if name in values}
     for path in files:
         try:
-            load(path, **own)
+            load(path, target=values.get("target", ""))
         except DataError as error:
             raise RunRefused(str(error)) from error
 

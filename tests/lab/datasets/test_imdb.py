@@ -136,29 +136,13 @@ def test_what_is_here_is_seen(folder, put):
     assert available()["imdb"].here
 
 
-def test_no_archive_another_and_one_without_reviews_are_refused(put, tmp_path):
+def test_no_archive_and_another_are_refused(put):
     message = r"(?s)imdb/aclImdb_v1\.tar\.gz is not .*127\.0\.0\.1:9.*by hand"
     with pytest.raises(DatasetUnavailable, match=message):
         load("imdb")
     put({PARTS["train"]: SPLITS[PARTS["test"]]})
     with pytest.raises(ChecksumError, match=r"train_labelled\S+ is not the expected"):
         load("imdb")
-    path = tmp_path / "some.tar.gz"
-    path.write_bytes(packed(OTHERS))
-    with pytest.raises(
-        ValueError, match=r"some\.tar\.gz has no reviews aclImdb/train/"
-    ):
-        imdb.read_reviews(path, "train")
-
-
-@pytest.mark.parametrize(
-    ("size", "given", "least"), [("words", 0, 3), ("length", -1, 1)]
-)
-def test_sizes_are_checked_before_reading(size, given, least):
-    with pytest.raises(
-        ValueError, match=f"{size} must be an integer >= {least}, got {given}"
-    ):
-        load_imdb("train", **{size: given})
 
 
 @pytest.mark.real_data

@@ -55,20 +55,6 @@ def test_images_stand_upright_and_the_splits_part_every_eleven(small):
     assert samples == {"train": train, "test": test, "valid": valid}
 
 
-@pytest.mark.parametrize(
-    ("variables", "message"),
-    [
-        ({"other": np.zeros(3)}, "has no variable 'data'"),
-        ({"data": np.zeros((256, 11, 10))}, r"is float64 of shape \(256, 11, 10\)"),
-        ({"data": np.zeros((256, 10), np.uint8)}, r"is uint8 of shape \(256, 10\)"),
-        ({"data": np.zeros((16, 16, 10), np.uint8)}, r"shape \(256, n, 10\), and is"),
-    ],
-)
-def test_another_file_is_refused(write, variables, message):
-    with pytest.raises(ValueError, match=message):
-        images.read_usps(write(**variables))
-
-
 @pytest.mark.real_data
 def test_sizes_and_counts():
     parts = {split: load("usps", split) for split in SIZES}
