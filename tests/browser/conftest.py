@@ -36,9 +36,8 @@ SMALL = {
     },
     "04_broad": {
         "cost_samples": 400,
-        "cost_start": 100,
-        "cost_added": 50,
-        "cost_updates": 1,
+        "seeds": 2,
+        "updates": 2,
     },
     "05_rtrl": {"updates": 100, "measured": 10, "race_steps": 40, "text_steps": 50},
     "06_compare": {
@@ -154,7 +153,7 @@ def show(experiment, *problem, steps=3, **options):
     """shown = hessian_free.reconstructions(images, interactive=True)
 knobs = hessian_free.knobs_of(images)
 show(hessian_free.TRAINING, images, knobs=knobs, pictures=shown)""",
-    "show(broad.GROWTH, digits)",
+    "show(broad.GROWTH, lambda: digits)",
     "show(rtrl.NOISE, lambda: text, {}, 5, 4)",
     """middle = lambda ends: (ends[0] * ends[1]) ** 0.5
 chosen = {label: {name: middle(ends) for name, ends in rule.ranges.items()}

@@ -11,7 +11,7 @@ import torch
 from labkit import bpls, hessian_free as hf
 from labkit.bpls.walk import hidden_values, output_targets, walk, walked
 from labkit.lab.bpls import curve, layers
-from labkit.lab.broad import functions, training
+from labkit.lab.broad import columns, functions
 from labkit.lab.compare import live
 from labkit.lab.compare.live import RaceKnobs, race_looks
 from labkit.lab.datasets import load
@@ -30,6 +30,7 @@ TEXT = load("text")
 NETWORK = new_network(len(TEXT.symbols), 16)  # stands in for a trained one
 PICTURES = {
     "ellipse": (ellipse.ELLIPSE, ()),
+    "columns": (columns.COLUMNS, ()),
     "functions": (functions.FUNCTIONS, ()),
     "bowl": (bowl.BOWL, ()),
     "curve": (curve.CURVE, ()),
@@ -245,31 +246,17 @@ def check_contours(now, X, y):
 
 def test_the_fits_are_sums_of_the_columns_and_the_ridge_solution():
     turned = {"ridge": 0.1, "noise": 0.3}
-    _, now = run(training.function_rows, functions.FunctionKnobs, steps=4, **turned)
+    _, now = run(functions.function_rows, functions.FunctionKnobs, steps=4, **turned)
     knobs = functions.FunctionKnobs(**turned)
-    x, y = now.points[:, :1], now.points[:, 1]
-    for name in now.fits:
-        model = training.model(name, knobs).fit(x, y)
-        for _ in range(3):
-            model.add_nodes(knobs.added)
-        assert np.allclose(model.expand(training.X), now.columns)  # the same nodes
-        W = model.weights_[:, 0]
-        assert np.allclose(now.columns @ W + y.mean(), now.fits[name])
-        if name == knobs.exact:
-            A = model.expand(x)
-            normal = A.T @ A + knobs.ridge * np.eye(A.shape[1])
-            fit = now.columns @ np.linalg.solve(normal, A.T @ (y - y.mean()))
-            assert np.allclose(fit + y.mean(), now.fits[name], atol=1e-6)
-    figure = functions.picture(now, None)
-    points, _ = drawn(figure, "ridge solver")
-    assert np.allclose(points[:, 1], now.fits[knobs.exact])
-    (matrix,) = (t for t in figure["data"] if t["type"] == "heatmap")
-    F = np.abs(now.factor)
-    assert np.allclose(now.factor @ now.factor.T, np.linalg.inv(normal), rtol=1e-4)
-    assert np.allclose(10 ** matrix["z"][F > 0], F[F > 0])
-    assert np.isnan(matrix["z"][F == 0]).all()
-    assert len(F) + (training.JOINS - 3) * knobs.added == now.places
-    assert now.columns.shape[1] - now.old == knobs.added
+    points, A, B = functions.drawn(knobs)
+    k = functions.FIRST + 3 * knobs.added
+    assert np.array_equal(now.columns, B[:, :k]) and now.old == k - knobs.added
+    normal = A[:, :k].T @ A[:, :k] + knobs.ridge * np.eye(k)
+    W = np.linalg.solve(normal, A[:, :k].T @ points[:, 1])
+    assert np.allclose(B[:, :k] @ W, now.fits["chol-1"], atol=1e-8)
+    assert not np.allclose(now.fits["orig"], now.fits["chol-1"], atol=1e-3)
+    fit, _ = drawn(functions.picture(now, None), "ridge solver")
+    assert np.allclose(fit[:, 1], now.fits["chol-1"])
 
 
 @pytest.mark.parametrize("turned", [{"n": 20}, {"n": 100, "damping": 1.0}])

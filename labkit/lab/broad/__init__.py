@@ -5,16 +5,9 @@ from labkit.lab import lazily
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
-        "drawn": ("FactorKnobs", "FactorView", "cost_figure"),
+        "columns": ("COLUMNS", "ColumnKnobs"),
         "functions": ("FUNCTIONS", "FunctionKnobs"),
-        "growth": ("GROWTH", "GrowthKnobs"),
-        "verdicts": (
-            *("accuracies", "accuracy_table", "cost_claims", "cost_table"),
-            *("edge_claims", "growth_claims"),
-        ),
-        "training": (
-            *("EXACT", "GREVILLE", "factor_steps", "growth_rows", "paper_update"),
-            *("shared_columns", "start_of"),
-        ),
+        "growth": ("EXACT", "GROWTH", "GrowthKnobs", "growth_rows"),
+        "measured": ("COSTS", "LEAVING", "NOISE"),
     },
 )

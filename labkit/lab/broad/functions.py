@@ -1,29 +1,26 @@
 """Broad learning on a curve, where the columns are functions that updates add."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from labkit.lab.broad.training import (
-    EXACT,
-    FIRST,
-    GREVILLE,
-    JOINS,
-    Functions,
-    X,
-    curve,
-    function_rows,
-)
+from labkit.broad import SOLVERS as STEPS, NotPositiveDefinite
 from labkit.lab.panels import Experiment, knob
+from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.planes import GHOST, dots, path, planes, put
 from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
 
+POINTS, JOINS, FIRST = 60, 20, 8  # of the curve: points, updates, first columns
+MOST = 16  # columns of an update at most
+STEEP = 4.0  # sd of the functions' slopes
+X = np.linspace(-1, 1, 161)  # where the functions and the fits are drawn
 COARSE = 4  # the many functions are drawn at every fourth point of the grid
-MOST = 60  # old columns that are drawn at most, the newest of them
 SOLVERS = "ridge solver", "Greville solver"
 NEW = COLOURS[4]  # of the columns that join
-NAMED = *SOLVERS, "columns that join now", "without noise"  # in the legend
+JOIN = "columns that join now"
 
 
 @dataclass(frozen=True)
@@ -32,93 +29,108 @@ class FunctionKnobs:
 
     # fmt: off
     ridge: float = knob(
-        1.0, low=1e-8, high=100.0, log=True, help="lambda of the fit",
+        0.01, low=1e-6, high=100.0, log=True, help="lambda of the fit",
         about="the gap between the fits: apart",
-        look_for="Small: do the two curves stay together for longer?")
+        look_for="Large: from where on do the two curves stay together?")
     noise: float = knob(
         0.2, low=0.0, high=1.0, step=0.1, unit="sd", help="on the points",
         about="the ridge fit's error: error ridge",
         look_for="Which ridge does the fit want once the points are noisy?")
     added: int = knob(
-        4, low=1, high=16, unit="columns", label="per update", restart=False,
+        4, low=1, high=MOST, unit="columns", label="per update", restart=False,
         help="of the updates to come", about="the gap between the fits: apart",
         look_for="Does the Greville fit leave sooner with many small updates?")
-    exact: str = knob(
-        "chol-1", choices=EXACT, label="ridge solver", help="stays on the solution",
-        about="the ridge fit's error: error ridge",
-        look_for="Is there any difference between them?")
-    greville: str = knob(
-        "orig", choices=GREVILLE, label="Greville solver", help="forgets the ridge",
-        about="the gap between the fits: apart",
-        look_for="Does exg-e go the same way as orig?")
-    seed: int = knob(0, low=0, high=99, help="of nodes and points",
+    seed: int = knob(0, low=0, high=99, help="of functions and points",
                      look_for="Other functions: is the fit another?")
     # fmt: on
 
 
+class Functions(NamedTuple):
+    """The columns on a grid, the points, and the two fits by the same columns."""
+
+    points: np.ndarray  # (n, 2)
+    columns: np.ndarray  # (161, k)
+    old: int  # columns before this update
+    fits: dict[str, np.ndarray]  # by solver, (161,)
+
+
+def curve(x: np.ndarray) -> np.ndarray:
+    """Return the true function, of which the points are noisy values."""
+    return np.sin(5 * x) + 0.5 * np.cos(9 * x)
+
+
+def drawn(knobs: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the points (n, 2), and all columns at the points and on the grid."""
+    draw = np.random.default_rng(knobs.seed)
+    x = draw.uniform(-1, 1, POINTS)
+    y = curve(x) + knobs.noise * draw.standard_normal(POINTS)
+    count = FIRST + JOINS * MOST
+    slope, centre = STEEP * draw.standard_normal(count), draw.uniform(-1, 1, count)
+    A, B = (np.tanh(slope * (at[:, None] - centre)) for at in (x, X))
+    return np.stack([x, y], 1), A, B
+
+
+def function_rows(knobs: Any) -> Iterator[dict]:
+    """Yield one row for the start and one for every update."""
+    points, A, B = drawn(knobs)
+    A, Y = torch.tensor(A), torch.tensor(points[:, 1:])
+    start = A[:, :FIRST], Y, knobs.ridge
+    states = {name: STEPS[name].start(*start) for name in ("chol-1", "orig")}
+    old, k, lost = 0, FIRST, {}
+    for step in range(1, JOINS + 2):
+        for name in states.keys() - lost.keys() if old else ():
+            try:
+                new = A[:, old:k]
+                states[name] = STEPS[name].update(states[name], A[:, :old], new, Y)
+            except NotPositiveDefinite as error:  # its fit stays where it is
+                lost[name] = str(error)
+        fits = {n: B[:, : len(s.W)] @ s.W.numpy()[:, 0] for n, s in states.items()}
+        ridge, greville = (rms(fit - curve(X)) for fit in fits.values())
+        row = {"step": step, "columns": k, "error ridge": ridge}
+        row |= {"error greville": greville, "apart": rms(np.subtract(*fits.values()))}
+        row |= {"note": str(lost)} if lost else {}
+        yield row | {"pictures": Functions(points, B[:, :k], old, fits)}
+        old, k = k, k + knobs.added
+
+
+def rms(values: np.ndarray) -> float:
+    """Return the root of the mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
 CAPTION = (
-    "Every column is a thin function of the input, drawn at random; the fit is a sum "
-    "of them. An update adds columns (purple) and touches no old one, nor what is "
-    "filled of F, by which the ridge solver stays on the solution; Greville's "
-    "recursion begins there too, and leaves it where the ridge matters."
+    "Every column is a thin function of the input, drawn at random, and the fit is a "
+    "sum of them. An update adds some (purple). The ridge solver stays with the "
+    "points; Greville's fit leaves them once the columns that join are nearly sums of "
+    "old ones."
 )
 
 
 def picture(now: Functions | None, before: Functions | None) -> dict:
-    """Draw the columns on the left, the points and fits, and the entries of F."""
+    """Draw the columns on the left, and the points and fits on the right."""
     count = f": {now.columns.shape[1]}" if now else ""
-    places = now.places if now else FIRST + JOINS * 4
     figure = planes(
-        [f"Columns{count}", "Noisy points, and the fits", "Size of F"],
-        ["input", "input", "column of F"],
-        ["value of a column", "output", "row of F"],
-        [
-            ((-1, 1), (-1.1, 1.1)),
-            ((-1, 1), (-2.5, 2.5)),
-            ((0.5, places + 0.5), (places + 0.5, 0.5)),
-        ],
+        [f"Columns{count}", "Noisy points, and the fits"],
+        ["input", "input"],
+        ["value of a column", "output"],
+        [((-1, 1), (-1.1, 1.1)), ((-1, 1), (-2.5, 2.5))],
         caption=CAPTION,
-        widths=[0.32, 0.42, 0.26],
+        widths=[0.4, 0.6],
     )
     if now:
-        old = now.columns[:, : now.old][:, -MOST:]
-        new = now.columns[:, now.old :]
-        drawn = [_all(old, "columns so far", GHOST, width=1)]
-        drawn.append(_all(new, "columns that join now", NEW, width=1.5))
-        put(figure, 0, [t | {"showlegend": t["name"] in NAMED} for t in drawn])
-        shown = [dots(now.points, COLOURS[5], "noisy points")]
-        shown.append(
-            path(np.c_[X, curve(X)], INK, "without noise", dash="dot", width=1)
-        )
+        put(figure, 0, [_all(now.columns[:, : now.old], "", GHOST, width=1)])
+        put(figure, 0, [_all(now.columns[:, now.old :], JOIN, NEW, width=1.5)])
+        truth = path(np.c_[X, curve(X)], INK, "without noise", dash="dot", width=1)
+        shown = [dots(now.points, COLOURS[5]), truth | {"showlegend": True}]
         styles = {"width": 4}, {"width": 2, "dash": "dash"}
-        for name, f, style in zip(SOLVERS, now.fits.values(), styles, strict=False):
-            shown.append(path(np.c_[X, f], colour_of(name), name, **style))
-        put(figure, 1, [t | {"showlegend": t["name"] in NAMED} for t in shown])
-    if now and now.factor is not None:
-        at = np.arange(len(now.factor)) + 1
-        size = np.ma.log10(np.ma.masked_equal(np.abs(now.factor), 0)).filled(np.nan)
-        heat = {
-            "type": "heatmap",
-            "x": at,
-            "y": at,
-            "z": size,
-            "zmin": -2,
-            "zmax": 2,
-            "colorscale": "Viridis",
-            "showscale": False,
-            "hoverinfo": "skip",
-        }
-        put(figure, 2, [heat])
-    if before and before.fits:
+        for name, f, style in zip(SOLVERS, now.fits.values(), styles, strict=True):
+            fit = path(np.c_[X, f], colour_of(name), name, **style)
+            shown.append(fit | {"showlegend": True})
+        put(figure, 1, shown)
+    if before:
         fit = next(iter(before.fits.values()))
-        ghost = path(np.c_[X, fit], GHOST, "an earlier run")
-        put(figure, 1, [ghost | {"showlegend": True}])
+        put(figure, 1, [path(np.c_[X, fit], GHOST, EARLIER) | {"showlegend": True}])
     return figure
-
-
-def opening(knobs: FunctionKnobs) -> Functions:
-    """Return the points and the first columns, before any fit is shown."""
-    return next(function_rows(knobs))["pictures"]._replace(fits={})
 
 
 def _all(columns: np.ndarray, name: str, colour: str, **line: float) -> dict:
@@ -130,13 +142,11 @@ def _all(columns: np.ndarray, name: str, colour: str, **line: float) -> dict:
 
 
 def _status(row: Mapping) -> str:
-    if "columns" not in row:
-        return row["note"]
-    labels = {"ridge": "ridge solver", "greville": "Greville"}
-    errors = [
-        f"{v} {row[f'error {k}']:.3f}" for k, v in labels.items() if f"error {k}" in row
-    ]
-    return f"{row['columns']} columns; error: {', '.join(errors)} {row.get('note', '')}"
+    return (
+        f"{row['columns']} columns; error of the ridge solver "
+        f"{row['error ridge']:.3g}, of Greville's recursion "
+        f"{row['error greville']:.3g}. {row.get('note', '')}"
+    )
 
 
 FUNCTIONS = Experiment(
@@ -147,8 +157,7 @@ FUNCTIONS = Experiment(
     CAPTION,
     _status,
     front=("ridge", "noise", "added"),
-    playable={"ridge": (1e-8, 1e-3, 1.0)},
+    playable={"ridge": (1e-6, 1e-4, 1.0, 100.0)},
     picture=picture,
-    opening=opening,
     at_once=True,
 )

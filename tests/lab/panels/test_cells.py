@@ -8,11 +8,10 @@ from collections import Counter
 from itertools import count
 
 import pytest
-import torch
 from ipywidgets.widgets.widget import _instances
 
-from labkit.lab.broad import FactorView
-from labkit.lab.panels import Stepper
+from labkit.lab.broad import COLUMNS
+from labkit.lab.panels import Opening, Stepper
 from labkit.lab.panels.live import cells
 from tests.lab.panels.conftest import in_loop
 from tests.lab.panels.test_live_lab import make as make_lab
@@ -31,11 +30,11 @@ def cell(monkeypatch):
     return run
 
 
-def make_view():
-    return FactorView(torch.eye(3))
+def make_opening():
+    return Opening(COLUMNS)
 
 
-@pytest.mark.parametrize("make", [lambda: Stepper(count), make_lab, make_view])
+@pytest.mark.parametrize("make", [lambda: Stepper(count), make_lab])
 @in_loop
 async def test_running_a_cell_again_ends_what_it_had_begun(cell, make):
     cell("a", "1")
@@ -65,7 +64,7 @@ def test_a_lab_that_is_closed_leaves_nothing_behind(cell):
     assert lab.trace._subscribers == {}
 
 
-@pytest.mark.parametrize("make", [make_lab, make_view])
+@pytest.mark.parametrize("make", [make_lab, make_opening])
 def test_no_widget_is_left_of_what_a_cell_made_before(cell, make):
     """Not even its layout: a session of re-runs would pile them up."""
     cell("a", "1")
@@ -90,7 +89,7 @@ def made_here():
     return found
 
 
-@pytest.mark.parametrize("make", [make_lab, make_view])
+@pytest.mark.parametrize("make", [make_lab, make_opening])
 def test_nothing_is_kept_of_what_a_cell_made_before(cell, make):
     """Nor its figure and its trace, which grow with the run."""
     counts = []

@@ -1,0 +1,182 @@
+"""Two columns of two samples: what the second adds, and what Greville leaves out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from labkit.broad import SOLVERS
+from labkit.lab.panels import Experiment, knob
+from labkit.lab.panels.figures.images import EARLIER
+from labkit.lab.panels.figures.planes import (
+    GHOST,
+    arrow,
+    dots,
+    handles,
+    path,
+    planes,
+    put,
+)
+from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
+
+RULES = {"ridge solver": "r-inv", "Greville solver": "orig"}  # differ by one term
+OLD, TARGET = (torch.tensor([x], dtype=torch.float64).T for x in ([1, 0], [1, 0.5]))
+NEW = COLOURS[4]  # of columns that join
+UPDATES = 6
+ANGLES = np.linspace(0, 90, 13)  # degrees at which the right plane is computed
+LOW, HIGH = -0.4, 3.2  # of the left plane
+LEAST, MOST = 0.5, 3.0  # length of the new column
+
+
+@dataclass(frozen=True)
+class ColumnKnobs:
+    """Knobs of the picture, in which nothing is drawn by chance."""
+
+    # fmt: off
+    angle: int = knob(
+        30, low=1, high=90, unit="degrees", help="between the two columns",
+        look_for="From which angle on does Greville's fit stay with the other?")
+    ridge: float = knob(
+        0.1, low=1e-3, high=10.0, log=True, help="lambda of both solvers",
+        look_for="Large, it keeps Greville from going past: what does it cost?")
+    length: float = knob(
+        2.0, low=LEAST, high=MOST, step=0.1, help="of the new column; the old has 1",
+        look_for="Is a column shorter than the old one ever answered too loudly?")
+    # fmt: on
+
+
+class Added(NamedTuple):
+    """One update by one solver; C is what the new column adds to the old ones."""
+
+    cross: float  # C' y, of which the new weight is a multiple
+    adds: float  # C' C
+    known: float  # D' D, of the new column's coefficients in the old ones
+    weight: float
+    fit: np.ndarray  # (2,) after the update
+
+
+class Columns(NamedTuple):
+    """What is drawn of an update."""
+
+    column: np.ndarray  # (2,) the one that joins
+    terms: list[Added]  # of the two solvers
+    angle: int
+    paths: dict[str, np.ndarray]  # by solver, fits (updates + 1, 2)
+    off: dict[str, np.ndarray]  # by solver, the fit's distance at ANGLES
+
+
+def column(angle: float, length: float) -> Tensor:
+    """Return the new column (2, 1), at an angle to the old one, in degrees."""
+    turn = torch.deg2rad(torch.tensor([angle], dtype=torch.float64))
+    return length * torch.stack([turn.cos(), turn.sin()])
+
+
+def added(name: str, H: Tensor, ridge: float) -> list[Added]:
+    """Let a column join a solver again and again, and return all updates."""
+    A, rows, solver = OLD, [], SOLVERS[RULES[name]]
+    state = solver.start(A, TARGET, ridge)
+    for _ in range(UPDATES):
+        D = state.A_dagger @ H
+        C = H - A @ D
+        state, A = solver.update(state, A, H, TARGET), torch.cat([A, H], 1)
+        sizes = (float((x * y).sum()) for x, y in ((C, TARGET), (C, C), (D, D)))
+        rows.append(Added(*sizes, float(state.W[-1]), (A @ state.W).numpy()[:, 0]))
+    return rows
+
+
+def column_rows(knobs: Any) -> Iterator[dict]:
+    """Yield one row for each update with the same column."""
+    H, ridge, off = column(knobs.angle, knobs.length), knobs.ridge, {}
+    runs = {name: added(name, H, ridge) for name in RULES}
+    start = (OLD / (1 + ridge)).T.numpy()  # the fit of the old column alone
+    for name in RULES:
+        turned = (added(name, column(at, knobs.length), ridge) for at in ANGLES)
+        fits = np.array([[row.fit for row in run] for run in turned])
+        off[name] = np.linalg.norm(fits - TARGET.numpy()[:, 0], axis=2)
+    for i in range(UPDATES):
+        now = {name: run[: i + 1] for name, run in runs.items()}
+        paths = {n: np.vstack([start, *(r.fit for r in run)]) for n, run in now.items()}
+        far = {name: distances[:, i] for name, distances in off.items()}
+        terms = [run[i] for run in runs.values()]
+        shown = Columns(H.numpy()[:, 0], terms, knobs.angle, paths, far)
+        weights = {name: run[i].weight for name, run in runs.items()}
+        yield {"step": i + 1, "ridge": ridge, "pictures": shown} | weights
+
+
+def dragged(
+    _now: Columns, _knobs: ColumnKnobs, _name: str, _index: int, point: Sequence[float]
+) -> dict[str, float]:
+    """Return the knobs of the new column that a hand dragged."""
+    angle = np.clip(np.degrees(np.arctan2(point[1], point[0])), 1, 90)
+    length = np.clip(np.hypot(point[0], point[1]), LEAST, MOST)
+    return {"angle": round(angle), "length": round(float(length), 1)}
+
+
+CAPTION = (
+    "The purple column joins six times. The ridge fit comes near the target and stays "
+    "there. Greville's recursion leaves out the ridge times D'D, which matters where "
+    "the new column adds little. Once D'D is above 1 its fit goes past the target, and "
+    "each further update takes it further."
+)
+
+
+def picture(now: Columns | None, before: Columns | None) -> dict:
+    """Draw the columns and fits, and on the right how far off fits are at all angles.
+
+    The left plane is that of the two samples: a column is a point of it.
+    """
+    figure = planes(
+        ["Columns, target (square) and fits", "Distance of the fits from the target"],
+        ["first sample", "angle [degrees]"],
+        ["second sample", "distance"],
+        [((LOW, HIGH),) * 2, ((0, 90), (0, MOST))],
+        caption=CAPTION,
+    )
+    figure["layout"]["yaxis"] |= {"scaleanchor": "x", "constrain": "domain"}
+    figure["layout"]["xaxis"]["constrain"] = "domain"
+    if before:
+        pale = np.vstack([[*fits, (np.nan, np.nan)] for fits in before.paths.values()])
+        put(figure, 0, [path(pale, GHOST, EARLIER)])
+    if now:
+        square = dots(TARGET, INK, size=13, symbol="square-open", line={"width": 3})
+        old = arrow((0, 0), OLD.numpy()[:, 0], INK, "old column")
+        new = arrow((0, 0), now.column, NEW, "column that joins")
+        put(figure, 0, [square, old, new, handles(now.column, "column")])
+        here = [(now.angle, 0), (now.angle, MOST)]
+        put(figure, 1, [path(here, NEW, dash="dot", width=1)])
+        for name, fits in now.paths.items():
+            colour = colour_of(name)
+            put(figure, 0, [path(fits, colour, name, marks=True)])
+            put(figure, 0, [dots(fits[-1], colour, size=10)])
+            put(figure, 1, [path(np.c_[ANGLES, now.off[name]], colour, name)])
+    return figure
+
+
+def _status(row: Mapping) -> str:
+    ridge, (exact, greville) = f"{row['ridge']:.3g}", row["pictures"].terms
+    return (
+        r"The new weight by the ridge solver is "
+        r"$\frac{C^\top y}{C^\top C + \lambda(1 + D^\top D)} = "
+        rf"\frac{{{exact.cross:.3g}}}{{{exact.adds:.3g} + {ridge}\,"
+        rf"(1 + {exact.known:.3g})}} = {exact.weight:.3g}$, by Greville's recursion "
+        r"$\frac{C^\top y}{C^\top C + \lambda} = "
+        rf"\frac{{{greville.cross:.3g}}}{{{greville.adds:.3g} + {ridge}}} = "
+        rf"{greville.weight:.3g}$, where $D^\top D = {greville.known:.3g}$"
+    )
+
+
+COLUMNS = Experiment(
+    "columns",
+    ColumnKnobs,
+    column_rows,
+    (),
+    CAPTION,
+    _status,
+    front=("angle", "ridge", "length"),
+    playable={"angle": (10, 30, 45, 60, 90), "ridge": (0.01, 0.1, 0.3, 0.9, 3.0)},
+    picture=picture,
+    drag=dragged,
+)
