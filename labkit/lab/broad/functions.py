@@ -74,8 +74,10 @@ def function_rows(knobs: Any) -> Iterator[dict]:
     """Yield one row for the start and one for every update."""
     points, A, B = drawn(knobs)
     A, Y = torch.tensor(A), torch.tensor(points[:, 1:])
-    start = A[:, :FIRST], Y, knobs.ridge
-    states = {name: STEPS[name].start(*start) for name in ("chol-1", "orig")}
+    states = {
+        name: STEPS[name].start(A[:, :FIRST], Y, knobs.ridge)
+        for name in ("chol-1", "orig")
+    }
     old, k, lost = 0, FIRST, {}
     for step in range(1, JOINS + 2):
         for name in states.keys() - lost.keys() if old else ():

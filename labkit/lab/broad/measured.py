@@ -154,7 +154,7 @@ def costs_table(rows: pd.DataFrame) -> pd.DataFrame:
     sums = summed(rows).mean().unstack(0).loc[list(SOLVERS)]
     beside = (sums / sums.loc["chol-1"]).add_suffix(" / chol-1")
     gradient = rows.groupby("solver")["residual"].max()
-    return beside.assign(**{"largest ridge gradient": gradient})
+    return beside.assign(gradient=gradient)
 
 
 COSTS = Measurement(
