@@ -107,10 +107,6 @@ return {{
   typeset: cell.querySelectorAll('.jp-OutputArea mjx-container').length,
   hints: [...cell.querySelectorAll('.jp-OutputArea summary')]
     .map((each) => each.checkVisibility() ? each.textContent : ''),
-  titles: plots.flatMap((plot) => [...plot.querySelectorAll('.annotation-text')])
-    .map((title) => title.textContent),
-  maps: plots.flatMap((plot) => [...plot.querySelectorAll('.heatmaplayer image')])
-    .length,
   curves: Object.fromEntries(plots.flatMap((plot) => plot._fullData)
     .filter((curve) => curve.type === 'scatter' && curve.name)
     .map((curve) => [curve.name, [...curve.y ?? []]])),

@@ -166,8 +166,12 @@ def escape_markdown(node: nbformat.NotebookNode) -> None:
 
 
 def markdown(source: str, escape: bool = False) -> str:
-    """Return Markdown as HTML, its formulas as MathML, its tags as words if wanted."""
-    return MarkdownWithMath(renderer=_WithFormulas(escape=escape)).render(source)
+    """Return Markdown as HTML, its formulas as MathML, its tags as words if wanted.
+
+    Texts that are folded stay so.
+    """
+    page = MarkdownWithMath(renderer=_WithFormulas(escape=escape)).render(source)
+    return re.sub(r"&lt;(/?(?:details|summary))&gt;", r"<\1>", page)
 
 
 def mathml(latex: str, display: str = "inline") -> str:

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from labkit.lab import check
 from labkit.lab.exercises import Exercise, exercises
 from labkit.lab.exercises.running import in_place, text_of
+from labkit.lab.runs.page import markdown
 
 STEPS = {n: t for n, t in exercises().items() if isinstance(t, Exercise)}
 BOOKS = sorted(Path(__file__).parents[3].glob("notebooks/0[1-6]*.ipynb"))
@@ -33,6 +35,14 @@ def test_hints_and_solution_lie_folded_in_each_other(task):
     assert task.title in shown and shown.endswith("</details>" + "\n\n</details>" * 3)
     order = [shown.index(text) for text in (*task.hints, task.solution)]
     assert order == sorted(order)
+
+
+@pytest.mark.parametrize("task", exercises().values(), ids=exercises())
+def test_on_a_page_hints_are_folded_and_formulas_are_mathml(task):
+    """An exported page loads no script that typesets what stands between dollars."""
+    page = markdown(task.check(...)._repr_markdown_(), escape=True)
+    assert page.count("<details><summary>") == page.count("</details>") == 4
+    assert "$" not in page and "&lt;" not in re.sub("<(math|pre).*?</", "", page)
 
 
 @each_step
