@@ -69,7 +69,7 @@ def trying(experiment: Experiment, name: str, hers: Callable) -> Experiment:
                 row = {**row, "pictures": Both(row["pictures"], grey)}
             yield row
 
-    return replace(experiment, rows=rows, **_drawing_both(experiment))
+    return replace(experiment, rows=rows, afresh=None, **_drawing_both(experiment))
 
 
 def _measured(rows: Iterator[dict]) -> Iterator[dict]:
@@ -110,12 +110,8 @@ def _drawing_both(experiment: Experiment) -> dict[str, Callable]:
     def opening(*args: Any) -> Both:
         return Both(experiment.opening(*args))
 
-    def afresh(now: Both, knobs: Any) -> Both:
-        parts = (part and experiment.afresh(part, knobs) for part in now)
-        return Both(*parts)
-
     def drag(now: Both, *args: Any) -> dict:
         return experiment.drag(now.hers, *args)
 
-    made = {"picture": picture, "opening": opening, "afresh": afresh, "drag": drag}
+    made = {"picture": picture, "opening": opening, "drag": drag}
     return {name: part for name, part in made.items() if getattr(experiment, name)}

@@ -126,14 +126,12 @@ def with_values(source: str, values: Mapping[str, Any]) -> str:
 
 def level(cell: nbformat.NotebookNode) -> int:
     """Return the level of the heading that a cell begins with, 0 if with none."""
-    found = re.match(r"#+", cell.source) if cell.cell_type == "markdown" else None
-    return len(found[0]) if found else 0
+    return len(re.match("#*", cell.source)[0]) * (cell.cell_type == "markdown")
 
 
 def collapsed(cell: nbformat.NotebookNode) -> bool:
     """Tell whether JupyterLab shows a heading without what stands below it."""
-    marked = cell.metadata.get("jp-MarkdownHeadingCollapsed", False)
-    return bool(level(cell) and marked)
+    return bool(level(cell) and cell.metadata.get("jp-MarkdownHeadingCollapsed"))
 
 
 def fold_sections(node: nbformat.NotebookNode) -> None:
@@ -170,8 +168,8 @@ def markdown(source: str, escape: bool = False) -> str:
 
     Texts that are folded stay so.
     """
-    page = MarkdownWithMath(renderer=_WithFormulas(escape=escape)).render(source)
-    return re.sub(r"&lt;(/?(?:details|summary))&gt;", r"<\1>", page)
+    made = MarkdownWithMath(renderer=_WithFormulas(escape=escape)).render(source)
+    return re.sub("&lt;(/?(details|summary))&gt;", r"<\1>", made)
 
 
 def mathml(latex: str, display: str = "inline") -> str:

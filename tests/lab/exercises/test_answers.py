@@ -1,18 +1,29 @@
 """Right answers in any form are right, wrong ones are told by what is wrong with them.
 
-The rows are those of :mod:`tests.lab.exercises.cases`.
+``lines.txt`` has for each exercise what learners may write in the place of the blank,
+below a line with what the judgement has to be: ``right``, or a kind and words of the
+text. ``slip`` is the kind of a wrong answer whose slip has these words; any other has
+no slip.
 """
 
 import linecache
+import re
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from labkit.lab import check
 from labkit.lab.exercises import exercise
-from tests.lab.exercises.cases import RIGHT, RIGHT_ANSWERS, WRONG, WRONG_ANSWERS
+from tests.lab.exercises.questions import RIGHT_ANSWERS, WRONG_ANSWERS
 
-SLIPS = [(name, *row) for name, rows in WRONG.items() for row in rows]
+TEXT = Path(__file__).with_name("lines.txt").read_text("utf-8")
+PARTS = [part.partition("\n") for part in TEXT.split("======== ")[1:]]
+CASES = [
+    (name, *found)
+    for name, _, rows in PARTS
+    for found in re.findall(r"---- (\w+):? ?(.*)\n((?:(?!----).*\n)+)", rows)
+]
 OTHERS = [(name, *row) for name, rows in WRONG_ANSWERS.items() for row in rows]
 
 
@@ -28,25 +39,18 @@ def written(name, lines):
     return space[task.function.__name__]
 
 
-@pytest.mark.parametrize(
-    ("name", "lines"), [(name, row) for name, rows in RIGHT.items() for row in rows]
-)
-def test_a_right_line_is_right_in_any_form(name, lines):
+@pytest.mark.parametrize(("name", "kind", "words", "lines"), CASES)
+def test_what_is_written_in_the_blank_is_judged(name, kind, words, lines):
     told = check(name, written(name, lines))
-    assert told.right, told
-
-
-@pytest.mark.parametrize(("name", "lines", "kind", "words"), SLIPS)
-def test_a_wrong_line_is_wrong_and_its_slip_is_named(name, lines, kind, words):
-    told = check(name, written(name, lines))
-    assert told.kind == ("wrong" if kind == "slip" else kind), told
+    assert told.kind == {"slip": "wrong"}.get(kind, kind), told
     assert words in (told.slip if kind == "slip" else told.text), told
     assert bool(told.slip) == (kind == "slip"), told
 
 
-def test_there_are_ten_of_each():
-    assert RIGHT.keys() == WRONG.keys() and len(RIGHT) == 10
-    assert min(len({*rows}) for rows in (*RIGHT.values(), *WRONG.values())) >= 10
+def test_there_are_ten_right_and_ten_wrong_lines_for_each_exercise():
+    for right in (True, False):
+        names = [name for name, kind, *_ in CASES if (kind == "right") == right]
+        assert len({*names}) == 10 and min(map(names.count, names)) >= 10
     assert RIGHT_ANSWERS.keys() == WRONG_ANSWERS.keys() and len(RIGHT_ANSWERS) == 8
 
 
