@@ -15,7 +15,7 @@ class Decayed(torch.optim.Optimizer):
             for p in group["params"]:
                 mean = self.state[p].setdefault("mean", torch.zeros_like(p))
                 mean.mul_(0.9).add_(p.grad, alpha=0.1)
-                self.move(p, mean.sign(), **{k: group[k] for k in self.defaults})
+                self.move(p, mean.sign(), group["lr"], group["weight_decay"])
 
     def move(self, p, sign, lr, weight_decay):
         p.mul_(1 - lr * weight_decay).sub_(lr * sign)
