@@ -77,7 +77,7 @@ def test_an_installed_labkit_lists_runs_and_copies_notebooks(installed, tmp_path
     (shipped,) = installed.parent.rglob("lab/notebooks/04_broad.ipynb")
     book = nbformat.read(shipped, as_version=4)
     book.cells = book.cells[:3]
-    assert "LiveLab" in book.cells[-1].source
+    assert "Opening" in book.cells[-1].source
     nbformat.write(book, shipped)
     told = call(labkit, "run", "broad", cwd=tmp_path)
     assert "broad finished in" in told
