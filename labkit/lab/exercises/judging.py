@@ -91,16 +91,13 @@ def unlike(name: str, value: Any, wanted: Any) -> str:
         rows = zip(names, mine, inside, strict=True)
         told = (unlike(f"{name}, part {i},", a, b) for i, a, b in rows)
         return next(filter(None, told), "")
-    same = isinstance(value, type(wanted))
-    if isinstance(wanted, Tensor) and same:
-        if value.dtype != wanted.dtype:
+    same, kind = isinstance(value, type(wanted)), f"of the type {type(wanted).__name__}"
+    if isinstance(wanted, Tensor):
+        kind = described(wanted)
+        if same and value.dtype != wanted.dtype:
             return f"{name} is in {value.dtype}, and has to be in {wanted.dtype}."
-        same = value.shape == wanted.shape
-    return (
-        ""
-        if same
-        else f"{name} is {described(value)}, and has to be {described(wanted)}."
-    )
+        same = same and value.shape == wanted.shape
+    return "" if same else f"{name} is {described(value)}, and has to be {kind}."
 
 
 def tensor_of(value: Any) -> Any:
@@ -124,7 +121,7 @@ def in_numbers(finding: Finding) -> str:
     apart = (finding.found - finding.wanted).abs().nan_to_num(nan=torch.inf)
     place = torch.unravel_index(apart.argmax(), apart.shape)
     one, other = (float(side[place]) for side in (finding.found, finding.wanted))
-    where = f" at the index {[int(i) for i in place]}" if place else ""
+    where = f" at index {[int(i) for i in place]}, from 0" if place else ""
     return f"{text} Most{where}: {one:.6g} on one side, {other:.6g} on the other."
 
 

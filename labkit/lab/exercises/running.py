@@ -167,7 +167,7 @@ def in_words(error: BaseException, function: Callable) -> str:
     reason = str(error).strip().partition("\n")[0] or "no more is known about it"
     if frame is None:
         return (
-            "Your function runs, but the library cannot go on with what it returned: "
+            "The library cannot go on with your function, or with what it returned: "
             f"{reason} ({type(error).__name__})."
         )
     head = f"This line of yours cannot be executed: {reason} ({type(error).__name__})."

@@ -132,6 +132,12 @@ def test_a_cell_is_open_where_a_value_is_wanted_and_not_where_dots_index():
     assert "[..., i" in task.answer and not is_open(task.filled(task.answer))
 
 
+def test_a_function_with_other_arguments_is_told():
+    told = check("rls-P", lambda P: P)
+    assert told.kind == "error" and "cannot go on with your function" in told.text
+    assert "unexpected keyword argument" in told.text
+
+
 def test_what_is_no_function_is_refused():
     with pytest.raises(TypeError, match="needs the function rls_step"):
         check("rls-P", torch.zeros(2))
