@@ -69,7 +69,7 @@ __getattr__, __dir__, __all__ = lazily(
         ),
         "exercises": ("check", "trying"),
         "race": ("Race", "View", "race_figure", "run_race", "spread", "with_bar"),
-        "tuning": ("Comparison", "Rule", "Sizes", "halton", "tune"),
+        "tuning": ("Comparison", "Rule", "Sizes", "halton"),
         "runs": ("report", "run", "sweep"),
         "rls": (),
         "bpls": (),

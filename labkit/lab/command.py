@@ -12,13 +12,6 @@ from labkit.lab.runs.parameters import RunRefused
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-def draw_noise(results: Path) -> list[Path]:
-    """Draw a sweep of notebook 06 over noise; see ``labkit.lab.compare.noise``."""
-    from labkit.lab.compare.noise import draw_sweep  # draws, which takes imports
-
-    return draw_sweep(results)
-
-
 def reproduce(context: typer.Context) -> None:
     """Run ``python -m reproduction`` of the checkout, in the place of this process."""
     if not (CHECKOUT / "reproduction/__main__.py").is_file():
@@ -36,7 +29,6 @@ def reproduce(context: typer.Context) -> None:
 
 
 app, main = cli.app, cli.main
-cli.DRAWN["compare"] = draw_noise
 handed_on = {
     "ignore_unknown_options": True,
     "allow_extra_args": True,

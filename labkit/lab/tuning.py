@@ -1,7 +1,7 @@
 """Learning rules with ranges, which are tuned equally and compared by one score.
 
 A :class:`Comparison` makes runners of its rules. Tuning, a race and a race under noise
-are all one :func:`~labkit.lab.race.run_race` of such runners.
+are all one :func:`~labkit.lab.race.race_rows` of such runners.
 """
 
 import math
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 import torch
-from scipy.stats import qmc
 from torch import Tensor
 
 from labkit.check import (
@@ -23,10 +22,9 @@ from labkit.check import (
     integer,
     one_of,
 )
-from labkit.lab.claims import compared, plus_minus
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem, with_noise
-from labkit.lab.race import Runner, run_race, spread
+from labkit.lab.race import Runner
 
 ENDS = Range(
     "two numbers (low, high) with 0 < low <= high",
@@ -170,28 +168,10 @@ class Comparison:
             chosen = [(k, v) for k, v in chosen if self.rules[k].gradients]
         return {label: self.runner(label, v, **noise) for label, v in chosen}
 
-    def compared(
-        self, a: pd.Series, b: pd.Series, judge: Callable[..., str] = compared
-    ) -> str:
-        """Say whether a is ahead of b by the score, as ``judge`` does.
-
-        A gap counts if it is larger than the standard error that the number of test
-        rows leaves. The spread over the seeds does not contain that error, since all
-        seeds have the same test rows.
-        """
-        p, least = b["mean"] / 100, 0.0
-        if self.shares:
-            least = 100 * math.sqrt(p * (1 - p) / len(self.problem.test.targets))
-        return judge(a, b, higher=self.shares, least=least)
-
     def best(self, column: pd.Series) -> object:
         """Return the first index at which a score is best. A failure never is."""
         values = column.fillna(-math.inf if self.shares else math.inf)
         return values.idxmax() if self.shares else values.idxmin()
-
-    def words(self, row: pd.Series) -> str:
-        """Write mean and spread of the score: ``97.1 ± 0.3 %`` or ``1.89 ± 0.12``."""
-        return plus_minus(row) if self.shares else plus_minus(row, "", 2)
 
 
 def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
@@ -211,6 +191,8 @@ def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
     if not ranges:
         return [{}]
     check_options(ranges, dict.fromkeys(ranges, ENDS))
+    from scipy.stats import qmc  # takes a second
+
     points = qmc.Halton(len(ranges), scramble=False).fast_forward(1).random(count)
     return [
         {
@@ -219,42 +201,3 @@ def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
         }
         for point in points
     ]
-
-
-def tune(
-    comparison: Comparison, count: int, *, seeds: int = 1, progress: bool = False
-) -> tuple[dict[str, dict[str, float]], pd.DataFrame]:
-    """Give every rule equally many trials, and choose its best on the tuning rows.
-
-    A trial has the whole budget, and its last look counts. The earlier of two equal
-    trials is chosen, and the first one if all fail.
-
-    Parameters
-    ----------
-    comparison : Comparison, whose problem has rows to tune on
-    count : int, trials of each rule
-    seeds : int, runs of each trial
-    progress : bool, as of :func:`~labkit.lab.race.run_race`
-
-    Returns
-    -------
-    chosen : dict of label to values
-    tried : DataFrame, a row for each trial
-        ``label``, ``values``, ``mean`` and ``sd`` of the score, ``seconds``.
-    """
-    check_kind("comparison", comparison, Comparison, "a Comparison")
-    rows = [
-        {"label": label, "values": values}
-        for label, rule in comparison.rules.items()
-        for values in halton(rule.ranges, count)
-    ]
-    runners = {
-        number: comparison.runner(**row, on=comparison.problem.tune, first=TUNING_SEED)
-        for number, row in enumerate(rows)
-    }
-    ends = run_race(runners, seeds=seeds, progress=progress).last()
-    tried = pd.DataFrame(rows).join(spread(ends, "score", "seconds"))
-    by_rule = tried.groupby("label", sort=False)["mean"]
-    return {
-        label: rows[comparison.best(mine)]["values"] for label, mine in by_rule
-    }, tried

@@ -1,4 +1,4 @@
-"""Notebook 06: its rules' budgets, looks and starts, its verdicts, the live race."""
+"""Notebook 06: its rules' budgets, looks and starts, the live race, what it measures."""
 
 import math
 from dataclasses import replace
@@ -11,17 +11,10 @@ from torch.nn.functional import cross_entropy
 
 from labkit.instruments import gradient_cosine
 from labkit.lab import problem
-from labkit.lab.compare import (
-    live as compare,
-    noise,
-    rules,
-    sequences,
-    training,
-    verdicts,
-)
-from labkit.lab.panels import LiveLab
+from labkit.lab.compare import live as compare, measured, rules, sequences, training
+from labkit.lab.panels import LiveLab, Measured
 from labkit.lab.problem import Problem, load_problem, percent, squared_error
-from labkit.lab.race import Race, run_race
+from labkit.lab.race import run_race
 from labkit.lab.tuning import Comparison, Sizes, halton
 from labkit.rtrl import OK, TBPTT
 
@@ -164,153 +157,6 @@ def test_the_sequence_rules_start_from_one_network_and_estimate_its_gradient():
 # Verdicts
 
 
-def made_up(**runs):
-    """Rule -> (scores by seed, seconds to each, score at first): two looks."""
-    rows = [
-        {"label": label, "seed": seed, "look": look, "passes": 1.0 + look}
-        | {"seconds": seconds * (1 + look), "score": score if look else start}
-        for label, (scores, seconds, start) in runs.items()
-        for seed, score in enumerate(scores)
-        for look in (0, 1)
-    ]
-    return Race(pd.DataFrame(rows))
-
-
-JOB = Comparison("made up", PROBLEM, {}, SIZES, percent)  # 360 test rows
-RUNS = {
-    "Adam": ((95.0, 95.2), 1.0, 50.0),
-    "SGD": ((94.9, 95.5), 2.0, 50.0),
-    "RLS": ((85.0, 94.0), 0.1, 50.0),
-    "broad": ((99.0, 99.1), 0.3, 97.0),
-    "BPLS": ((nan, 99.0), 0.3, 97.0),
-}
-
-
-def judged(noise=None, comparison=JOB, **runs):
-    return verdicts.Judged(comparison, made_up(**runs), noise or {})
-
-
-def test_verdicts_follow_the_numbers():
-    made = judged(**RUNS)
-    assert made.goal() == pytest.approx(99.05 - verdicts.POINTS)
-    pays = verdicts.pays_table(made)
-    expected = {"SGD": "level", "RLS": "level", "broad": "ahead", "BPLS": "behind"}
-    assert pays["at the end"].to_dict() == expected
-    assert pays.loc["broad", "seconds to goal"] == "ahead"
-    assert pays.loc["SGD", "pays here"] == pays.loc["BPLS", "pays here"] == "no"
-    assert verdicts.leaders(JOB, made.ends()) == ["broad"]
-    words = verdicts.findings(made)
-    assert "At the end of the budget, broad (99.0 ± 0.1 %) is ahead" in words
-    assert "Adam does not get there in every seed" in words
-    assert "Not at 96.0 % in every seed: Adam, SGD, RLS, BPLS." in words
-
-
-LEVEL, SLOW = (95.0, 95.2), "seconds to goal"
-
-
-@pytest.mark.parametrize(
-    ("adam", "rls", "seconds", "count", "said"),
-    [
-        # 360 rows: a standard error of 1.15 points at 95 %
-        ((95.0, 95.0), (95.5, 95.5), 2.0, "at the end", "level"),
-        ((95.0, 95.0), (96.2, 96.2), 2.0, "at the end", "ahead"),
-        ((50.0,), (95.5,), 2.0, "at the end", "level"),  # one seed decides nothing
-        (LEVEL, LEVEL, 1.0, SLOW, "ahead"),
-        (LEVEL, LEVEL, 1.7, SLOW, "level"),
-        (LEVEL, LEVEL, 3.0, SLOW, "behind"),
-        (LEVEL, (80.0, 95.2), 1.0, SLOW, "level"),  # the ends are, if a seed misses
-        (LEVEL, (80.0, 80.2), 1.0, SLOW, "behind"),
-        (LEVEL, (nan, 95.2), 1.0, SLOW, "behind"),
-        # two looks, after so many seconds and after twice as many; Adam ends after 4
-        (LEVEL, (99.0, 99.2), 2.0, "in Adam's seconds", "ahead"),
-        (LEVEL, (99.0, 99.2), 3.0, "in Adam's seconds", "behind"),  # its first look
-        (LEVEL, (99.0, 99.2), 5.0, "in Adam's seconds", "behind"),  # has none yet
-    ],
-)
-def test_few_rows_few_seeds_and_a_close_clock_decide_nothing(
-    adam, rls, seconds, count, said
-):
-    made = judged(Adam=(adam, 2.0, 50.0), RLS=(rls, seconds, 50.0))
-    assert verdicts.pays_table(made).loc["RLS", count] == said
-
-
-def test_targets_that_are_numbers_are_learned_by_squares():
-    tried = pd.DataFrame({"label": ["Adam"], "mean": [90.0], "seconds": [1.0]})
-    for name, of in (("classification", "cross-entropy"), ("autoencoder", "squares")):
-        table = verdicts.tuning_table(JOBS[name], {"Adam": {"lr": 0.01}}, tried)
-        assert table.minimises["Adam"] == of
-
-
-def test_who_is_first_is_said_once_and_is_there_in_every_seed():
-    words = verdicts.findings(
-        judged(Adam=(LEVEL, 1.0, 95.0), RLS=((90.0, 90.2), 1.0, 50.0))
-    )
-    assert "by seconds of its own work: Adam (1 s).\n" in words
-    assert "passes over the rows: Adam (1 pass).\n" in words
-    made = judged(Adam=((95.0, 60.0), 2.0, 50.0), RLS=((nan, 95.0), 1.0, 50.0))
-    times = made.to_goal().seconds
-    assert verdicts.fastest(times) == ["Adam"] and math.isnan(times["RLS"])
-
-
-def test_errors_are_better_when_lower():
-    job = replace(JOB, shares=False)
-    runs = {"Adam": ((3.0, 3.1), 1.0, 9.0), "RLS": ((1.0, 1.1), 2.0, 9.0)}
-    made = judged(comparison=job, **runs)
-    assert made.goal() == pytest.approx(1.05 * verdicts.FACTOR)
-    pays = verdicts.pays_table(made).loc["RLS"]
-    assert pays["at the end"] == "ahead" and pays["seconds to goal"] == "ahead"
-    assert "RLS (1.05 ± 0.07) is ahead of all" in verdicts.findings(made)
-
-
-def test_noise_is_judged_by_the_mean_over_its_levels():
-    def level(*scores):
-        return made_up(Adam=((90.0, 90.0), 1, 50), RLS=(scores, 1, 50))
-
-    levels = {0.2: level(90.0, 92.0), 0.4: level(80.0, 82.0)}
-    made = verdicts.Judged(JOB, levels[0.2], {"label_noise": levels})
-    found = made.under_noise("label_noise").loc["RLS"].tolist()
-    assert found == pytest.approx([86.0, math.sqrt(2)])
-    assert verdicts.pays_table(made).loc["RLS", "label noise"] == "behind"
-    assert "Label noise, mean over its levels" in verdicts.findings(made)
-    table = noise.noise_table(made)
-    assert table["label noise"].columns.tolist() == ["0", "0.2", "0.4"]
-
-
-def test_ranks_are_of_each_seed_and_a_failure_comes_last():
-    made = judged(Adam=((95.0, 95.0), 1, 50), RLS=((96.0, 94.0), 1, 50))
-    made = verdicts.Judged(
-        JOB, Race(pd.concat([made.race.runs, made_up(bad=((nan, nan), 1, 50)).runs]))
-    )
-    table = verdicts.ranks(made, made.race.last()).set_index(["label", "seed"])
-    assert table["rank"]["Adam"].tolist() == [2, 1]
-    assert table["rank"]["RLS"].tolist() == [1, 2]
-    assert table["rank"]["bad"].tolist() == [3, 3]
-    assert table.place["bad"].tolist() == [1, 1] and table.place["RLS", 0] == 0
-    table = verdicts.rank_table([made])
-    assert table.loc["Adam"].tolist() == ["1.5 ± 0.7", "0.25"]
-
-
-def test_what_does_not_pay_says_where_it_might():
-    runs = {
-        "Adam": ((95.0, 95.2), 1.0, 90.0),
-        "gains": ((90.0, 90.2), 1.0, 50.0),
-        "stays": ((90.0, 90.2), 1.0, 90.0),
-    }
-    tried = [("Adam", 95.0), ("Adam", 20.0), ("gains", 10.0), ("stays", 24.0)]
-    tried = pd.DataFrame(tried, columns=["label", "mean"])
-    job = replace(JOB, sizes=Sizes(2, 16, 8))
-    noisy = made_up(
-        Adam=((50.0, 50.2), 1, 50), gains=((45.0, 45.2), 1, 50), stays=((80, 80), 1, 50)
-    )
-    noise = {"input_noise": {0.5: noisy}}
-    rows = verdicts.idle_table(judged(noise, job, **runs), tried)
-    where = {row["rule"]: row["where it might pay"] for row in rows}
-    # `stays` is ahead of Adam under noise, so it is not among those that pay nowhere
-    assert where == {"gains": "with more passes"}
-    found = verdicts.might_pay(judged(noise, job, **runs), tried)
-    assert found["stays"] == ["with more input noise", "where nothing can be tuned"]
-
-
 @pytest.mark.parametrize(
     ("name", "label"), [(n, k) for n, k in RULES if JOBS[n].rules[k].gradients]
 )
@@ -345,49 +191,6 @@ def test_noise_on_a_gradient_is_as_large_as_asked_for():
     added = problem.disturbed(gradient, 0.5, g) - gradient
     assert float(added.norm() / gradient.norm()) == pytest.approx(0.5, rel=0.05)
     assert abs(float((added * gradient).mean())) < 0.1  # it knows nothing of it
-
-
-def test_what_has_no_gradient_says_so_beside_what_has_one():
-    runs = {"Adam": ((90.0, 90.2), 1, 50), "solved": ((91.0, 91.2), 1, 50)}
-    noisy = made_up(Adam=((50.0, 50.2), 1, 50))
-    made = judged({"gradient_noise": {1.0: noisy}}, **runs)
-    table = noise.noise_table(made)
-    assert table.loc["solved"].tolist() == [noise.NO_GRADIENT] * 2
-    assert table.loc["Adam"].tolist() == ["90.1 ± 0.1 %", "50.1 ± 0.1 %"]
-    assert verdicts.pays_table(made).loc["solved", "gradient noise"] == "-"
-    (curve,) = [t for t in noise.noise_figure(made)["data"] if t.get("name")]
-    assert list(curve["x"]) == [0.0, 1.0]
-    row = noise.noise_row(made, {"gradient_noise": 1.0, "label_noise": 0.0})
-    assert row["gradient_noise Adam"] == pytest.approx(50.1)
-    assert row["label_noise solved"] == pytest.approx(91.1)
-    assert "gradient_noise solved" not in row
-
-
-def test_a_sweep_over_noise_is_one_tidy_table_and_one_figure(tmp_path):
-    path = tmp_path / "results.csv"
-    columns = {"label_noise": [0.2, 0.4, 0.0], "input_noise": 0.6, "state": "finished"}
-    columns |= {"noise.label_noise Adam": [90.0, 80.0, 95.0], "noise.other": 1.0}
-    columns |= {"noise.label_noise sd Adam": [1.0, 2.0, 0.5]}
-    columns |= {"noise.label_noise RLS": [85.0, 84.0, nan]}
-    pd.DataFrame(columns).to_csv(path, index=False)
-    csv, page = noise.draw_sweep(path)
-    table = pd.read_csv(csv)
-    assert table.columns.tolist() == ["rule", "level", "score", "sd"]
-    assert table.values.tolist() == [
-        ["Adam", 0.0, 95.0, 0.5],
-        ["Adam", 0.2, 90.0, 1.0],
-        ["Adam", 0.4, 80.0, 2.0],
-        ["RLS", 0.2, 85.0, 0.0],
-        ["RLS", 0.4, 84.0, 0.0],
-    ]
-    figure = noise.sweep_figure(table)
-    named = {t["name"]: t for t in figure["data"] if t.get("name")}
-    assert list(named["RLS"]["y"]) == [85.0, 84.0]
-    assert "Label noise: the score of each rule" in page.read_text("utf-8")
-    with pytest.raises(ValueError, match=r"no run in .* has a score under input_noise"):
-        noise.sweep_table(path, "input_noise")
-    pd.DataFrame({"hidden": [8, 16], "label_noise": 0.4}).to_csv(path, index=False)
-    assert noise.draw_sweep(path) == []
 
 
 # The live race
@@ -445,7 +248,7 @@ def test_a_rule_has_one_look_and_no_two_of_a_panel_share_one():
 
 def test_another_data_set_is_chosen_in_the_panel(tmp_path):
     """An offer runs, and so does a path; what will not do is refused in words."""
-    given = (compare.RACE_ON_DATA, PROBLEM, MIDDLE, 4)
+    given = (compare.RACE_ON_DATA, lambda: PROBLEM, MIDDLE, 4)
     made = LiveLab(*given, interactive=True)
     menu = made.controls.widgets["data"]
     assert set(compare.OFFERED) <= set(menu.options)
@@ -466,3 +269,39 @@ def test_another_data_set_is_chosen_in_the_panel(tmp_path):
         assert message in made.controls.widget.children[4].value
         assert menu.value == made.controls.value.data == str(path)
     made.close()
+
+
+# What is measured
+
+FEW = {"data": "digits", "target": "", "device": "cpu"}
+FEW |= {"samples": 200, "hidden": 8, "passes": 2, "seeds": 2}
+
+
+def test_a_tuned_race_takes_the_best_trial_of_each_rule_and_keeps_the_budget():
+    rules_of = {name: rules.CLASSIFIERS[name] for name in ("Adam", "BPLS")}
+    found = [*measured.tuned_race(rules=rules_of, trials=3, **FEW)]
+    shares = [each for each in found if isinstance(each, float)]
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    rows = pd.DataFrame([each for each in found if not isinstance(each, float)])
+    assert set(rows["label"]) == set(rules_of) and set(rows["seed"]) == {0, 1}
+    assert rows["passes"].max() <= 2 + 1e-9
+    assert (rows["error"] == 100 - rows["score"]).all()
+    ended = measured.ends(rows)
+    assert ended["mean"].is_monotonic_increasing
+
+
+def test_noise_is_put_on_one_kind_after_another():
+    noise = {"input_noise": 1.0, "label_noise": 0.9, "gradient_noise": 3.0}
+    found = measured.noisy_race(**noise, **FEW)
+    rows = pd.DataFrame([each for each in found if not isinstance(each, float)])
+    assert list(dict.fromkeys(rows["noise"])) == ["none", *measured.KINDS]
+    table = measured.under_noise(rows)
+    assert table.loc["BPLS", "gradient_noise"] != table.loc["BPLS", "gradient_noise"]
+    assert table.loc["Adam", "label_noise"] > table.loc["Adam", "none"]
+
+
+def test_each_record_holds_beyond_two_standard_errors():
+    own = measured.own_race(rules.CLASSIFIERS["SGD"])
+    for each in (measured.RACE_TUNED, measured.RACE_NOISY, own):
+        shown = Measured(each)
+        assert shown.finding.holds, shown.finding

@@ -103,7 +103,7 @@ PROBLEMS = {
     "rtrl noise": lambda: ((lambda: load("text"), {}, 2, 4), {}),
     "rtrl clouds": lambda: ((load("text"),), {}),
     "compare race": race,
-    "compare race-on-data": race,
+    "compare race-on-data": lambda: ((digits, race()[0][1], 8), {}),
     "compare race of spirals": lambda: ((NAMES["compare"]["spirals"](), None, 8), {}),
 }
 

@@ -1,7 +1,7 @@
 """The live race: all classifiers at once, their curves, and on a plane a picture."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -200,14 +200,14 @@ def race_rows(
 
 def data_rows(
     knobs: DataKnobs,
-    problem: Problem,
+    given: Callable[[], Problem],
     chosen: Values | None = None,
     hidden: int = 32,
+    device: str = "cpu",
 ) -> Iterator[dict]:
-    """Yield the rows of :func:`race_rows` on the data that the knob names."""
-    if knobs.data:
-        problem = problem_of(knobs.data, str(problem.fit.inputs.device))
-    return race_rows(knobs, problem, chosen, hidden)
+    """Yield the rows of :func:`race_rows` on the data that the knob names, or given."""
+    problem = problem_of(knobs.data, device) if knobs.data else in_classes(given())
+    yield from race_rows(knobs, problem, chosen, hidden)
 
 
 def opening(

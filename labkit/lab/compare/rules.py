@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot, pad
 
 from labkit import bpls, hessian_free
-from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
 from labkit.check import described
 from labkit.clock import Clock
 from labkit.lab import gauss_newton
@@ -370,6 +369,8 @@ def broad(fit: Labelled, sizes: Sizes, values: Values, seed: int) -> Looks:
 
     It has as many output weights as the network has weights, up to `COLUMNS` columns.
     """
+    from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
+
     weights = sum(p.numel() for p in network(fit, sizes.hidden, seed).parameters())
     n = min(weights // fit.outputs, COLUMNS) - GROUPS * NODES
     each = max(n, 2 * GROWTHS) // 2 // GROWTHS

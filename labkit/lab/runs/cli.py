@@ -4,7 +4,7 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -70,9 +70,6 @@ def in_a_sentence(command: Callable) -> Callable:
     return wrapped
 
 
-# What is drawn of the sweeps of a notebook, by its name: a function from the path of
-# the results to the paths that it writes. `labkit.lab.command` fills it in.
-DRAWN: dict[str, Callable[[Path], Iterable[Path]]] = {}
 STOPPED = {
     "run": "; the hidden folder of each run keeps the traces that it has written",
     "sweep": "; the same command goes on",
@@ -234,9 +231,6 @@ def sweep(
     shown = result.table[[*plan.varied, "state", "seconds"]]
     typer.echo(f"{shown.to_string(index=False, max_rows=60)}\n\nWhat was measured:")
     typer.echo(f"{result.csv}\n{result.html}")
-    if draw := DRAWN.get(plan.notebook):
-        for path in draw(result.csv):
-            typer.echo(path)
     if not result.ok:
         bad = int((result.table["state"] != "finished").sum())
         typer.echo(f"labkit: {bad} of {len(plan.runs)} runs not finished", err=True)

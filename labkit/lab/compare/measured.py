@@ -1,0 +1,233 @@
+"""What notebook 06 measures, and what it claims of it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+import pandas as pd
+
+from labkit.lab.compare.live import middle_values
+from labkit.lab.compare.rules import CLASSIFIERS
+from labkit.lab.panels.figures.captions import Figure, describe, panel_text
+from labkit.lab.panels.figures.theme import COLOURS, axis, layout
+from labkit.lab.panels.measured import Finding, Measurement
+from labkit.lab.problem import load_problem, percent, squared_error
+from labkit.lab.race import Race, View, race_figure, race_rows, spread
+from labkit.lab.tuning import TUNING_SEED, Comparison, Rule, Sizes, halton
+
+BATCH = 32
+TUNED, DEFAULT = "Adam", "Adam (default)"  # the two rows called Adam
+VIEWS = (
+    View("seconds", "error", "Error over time", "seconds", "test error", log_x=True),
+    View("passes", "error", "Error over rows", "passes", "test error"),
+)
+
+
+def comparison(
+    *,
+    data: str,
+    target: str,
+    samples: int,
+    hidden: int,
+    passes: int,
+    device: str,
+    rules: Mapping[str, Rule] = CLASSIFIERS,
+) -> Comparison:
+    """Load the data, and compare rules on it by their share of right test rows."""
+    cut = {"tune": 1 / 6, "target": target}
+    problem = load_problem(data, samples=samples, device=device, **cut)
+    classes = not problem.fit.targets.is_floating_point()
+    sizes = Sizes(passes=passes, batch=BATCH, hidden=hidden)
+    score = percent if classes else squared_error
+    return Comparison(data, problem, rules, sizes, score, shares=classes)
+
+
+def tuned_race(
+    *, trials: int, seeds: int, rules: Mapping[str, Rule] = CLASSIFIERS, **setting
+) -> Iterator[Mapping | float]:
+    """Give each rule equally many trials on other rows, then race at the best values.
+
+    The keywords are those of :func:`comparison`.
+    """
+    yield from at_best_values(comparison(rules=rules, **setting), trials, seeds)
+
+
+def at_best_values(
+    task: Comparison, trials: int, seeds: int
+) -> Iterator[Mapping | float]:
+    """Tune each rule on the rows kept for it, then yield the looks of the race.
+
+    A trial has the whole budget, and its last look counts. The earlier of two equal
+    trials is chosen, and the first one if all fail.
+    """
+    rules, words = task.rules, {}
+    tried = [
+        (label, values)
+        for label, rule in rules.items()
+        for values in halton(rule.ranges, trials)
+    ]
+    runners = {
+        number: task.runner(label, values, on=task.problem.tune, first=TUNING_SEED)
+        for number, (label, values) in enumerate(tried)
+    }
+    looks = []
+    for look in race_rows(runners, seeds=1):
+        if isinstance(look, Mapping):
+            looks.append(look)
+        else:
+            yield 0.5 * look
+    scores = Race(pd.DataFrame(looks)).last().set_index("label")["score"]
+    chosen = {}
+    for label in rules:
+        mine = [number for number, (name, _) in enumerate(tried) if name == label]
+        chosen[label] = tried[task.best(scores[mine])][1]
+        values = chosen[label].items()
+        words[label] = ", ".join(f"{name} {value:.3g}" for name, value in values)
+    for look in race_rows(task.runners(chosen), seeds=seeds):
+        if isinstance(look, Mapping):
+            yield with_error(task, look) | {"values": words[look["label"]]}
+        else:
+            yield 0.5 + 0.5 * look
+
+
+def with_error(task: Comparison, look: Mapping) -> Mapping:
+    """Add the share of wrong rows [%], or the error, to a look."""
+    error = 100 - look["score"] if task.shares else look["score"]
+    return look | {"error": error}
+
+
+def ends(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the last errors, means over the seeds with their sd, best first."""
+    last = spread(Race(rows).last(), "error", "seconds", "passes")
+    return last.sort_values("mean").rename_axis("rule")
+
+
+def pair(rows: pd.DataFrame, worse: str, better: str) -> tuple[float, float]:
+    """Return how much larger one rule's last error is, and the standard error."""
+    last = Race(rows).last().pivot(index="seed", columns="label", values="error")
+    gaps = last[worse] - last[better]
+    return float(gaps.mean()), float(gaps.std() / math.sqrt(len(gaps)))
+
+
+def tuning_pays(rows: pd.DataFrame) -> Finding:
+    """Judge whether Adam at torch's default rate ends behind tuned Adam."""
+    gap, error = pair(rows, DEFAULT, TUNED)
+    return Finding(f"the gap is {gap:.1f} ± {error:.1f} points", gap, error)
+
+
+def race_drawn(rows: pd.DataFrame) -> Figure:
+    """Draw the test errors over seconds and over rows."""
+    caption = (
+        "A rule that is solved in closed form starts late in the second panel, since "
+        "its first solve takes a whole pass."
+    )
+    return race_figure(Race(rows), VIEWS, caption=caption, height=520)
+
+
+RACE_TUNED = Measurement(
+    "compare-race",
+    "Adam at torch's default rate ends with more errors than Adam that is tuned by as "
+    "many trials as all other rules.",
+    30,
+    tuned_race,
+    tuning_pays,
+    race_drawn,
+    ends,
+)
+SYMBOLS = ("circle-open", "circle", "square", "x")
+KINDS = ("input_noise", "label_noise", "gradient_noise")
+
+
+def noisy_race(
+    *,
+    input_noise: float,
+    label_noise: float,
+    gradient_noise: float,
+    seeds: int,
+    **setting,
+) -> Iterator[Mapping | float]:
+    """Race at the middle of all ranges: without noise, and with one kind after another.
+
+    The keywords are those of :func:`comparison`.
+    """
+    rules = {name: CLASSIFIERS[name] for name in middle_values()}
+    task = comparison(rules=rules, **setting)
+    values = middle_values()
+    levels = dict(zip(KINDS, (input_noise, label_noise, gradient_noise), strict=True))
+    races = [("none", {}), *((kind, {kind: level}) for kind, level in levels.items())]
+    for place, (kind, noise) in enumerate(races):
+        for look in race_rows(task.runners(values, **noise), seeds=seeds):
+            if isinstance(look, Mapping):
+                yield with_error(task, look) | {"noise": kind}
+            else:
+                yield (place + look) / len(races)
+
+
+def under_noise(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the last errors of each rule, a column for each kind of noise."""
+    kinds = {kind: ends(part)["mean"] for kind, part in rows.groupby("noise")}
+    return pd.DataFrame(kinds)[["none", *KINDS]].sort_values("label_noise")
+
+
+def momentum_suffers(rows: pd.DataFrame) -> Finding:
+    """Judge whether noise on gradients costs RLS+M more errors than Adam."""
+    gap, error = pair(rows[rows["noise"] == "gradient_noise"], "RLS+M", TUNED)
+    return Finding(f"the gap is {gap:.0f} ± {error:.0f} points", gap, error)
+
+
+def noise_drawn(rows: pd.DataFrame) -> Figure:
+    """Draw the last error of each rule, without noise and with each kind."""
+    found = under_noise(rows)
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": kind.replace("_", " "),
+            "x": found[kind].tolist(),
+            "y": found.index.tolist(),
+            "marker": {"color": COLOURS[place], "size": 10, "symbol": symbol},
+        }
+        for place, (kind, symbol) in enumerate(zip(found, SYMBOLS, strict=True))
+    ]
+    made = layout(width=720, height=420)
+    made["xaxis"] = axis("test error") | {"type": "log"}
+    made["yaxis"] = {"categoryorder": "array", "automargin": True}
+    made["yaxis"]["categoryarray"] = found.index.tolist()[::-1]
+    caption = (
+        "Rules from the fewest errors under noise on the labels to the most. A rule "
+        "without gradients has no mark for noise on them."
+    )
+    words = [panel_text("Errors under noise", "rule", "test error")]
+    return describe({"data": data, "layout": made}, caption, words)
+
+
+RACE_NOISY = Measurement(
+    "compare-noise",
+    "Noise on each gradient, as long as the gradient itself, costs RLS+M more errors "
+    "than Adam.",
+    30,
+    noisy_race,
+    momentum_suffers,
+    noise_drawn,
+    under_noise,
+)
+
+
+def own_race(rule: Rule) -> Measurement:
+    """Return the race of a rule of one's own with Adam, tuned and at its default."""
+    rules = {name: CLASSIFIERS[name] for name in (TUNED, DEFAULT)} | {"yours": rule}
+
+    def judge(rows: pd.DataFrame) -> Finding:
+        gap, error = pair(rows, DEFAULT, "yours")
+        return Finding(f"the gap is {gap:.1f} ± {error:.1f} points", gap, error)
+
+    return replace(
+        RACE_TUNED,
+        name="compare-own",
+        claim="Your rule, once tuned, ends with fewer errors than Adam at its default "
+        "rate.",
+        seconds=5,
+        measure=partial(tuned_race, rules=rules),
+        judge=judge,
+    )
