@@ -1,4 +1,4 @@
-"""Notebook 06: its rules' budgets, looks and starts, the live race, what it measures."""
+"""Notebook 06: its rules, their budgets and starts, the live race, what it measures."""
 
 import math
 from dataclasses import replace
