@@ -63,7 +63,7 @@ def is_open(answer: Any) -> bool:
         source = inspect.getsource(answer)
     except OSError:  # compiled from a string
         return False
-    return bool(re.search(r"(=|return|:)\s*\.\.\.", source))
+    return bool(re.search(r"(=|return|:)\s*\.\.\.", re.sub("#.*", "", source)))
 
 
 # In the library's place
