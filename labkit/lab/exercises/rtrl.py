@@ -75,7 +75,7 @@ rho0 = balance(norm(v, 2)[..., 0], norm(Hu, 1))  # (2)
             r"$\rho_1$ comes likewise from $w$ and $\nu$.",
             "`v` and `w` are matrices for each sequence, so their norms go over 2 "
             "dimensions; `norm(v, 2)[..., 0]` is of shape (b, 1), as `norm(Hu, 1)` is. "
-            r"`signs` is $\nu$. In the first step `v` and `Hu` are 0, and 0 / 0 is no number.",
+            r"`signs` is $\nu$. At first `v` and `Hu` are 0, and 0 / 0 is no number.",
         ),
         slips=(
             (
