@@ -74,7 +74,7 @@ def test_a_notebook_shows_what_its_page_says(paper, made):
         assert judged or "Not run" in words[1] or "units are done" in words[1]
         assert f"`{row['command']}`" in page
     notebook = next(ROOT.glob(f"notebooks/0?_{paper}.ipynb")).read_text("utf-8")
-    assert f'recorded(\\"{paper}\\").style' in notebook
+    assert f'recorded(\\"{paper}\\")' in notebook
 
 
 def test_claims_of_a_paper_that_there_is_not_are_refused():
