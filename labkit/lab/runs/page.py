@@ -169,7 +169,9 @@ def markdown(source: str, escape: bool = False) -> str:
     Texts that are folded stay so.
     """
     made = MarkdownWithMath(renderer=_WithFormulas(escape=escape)).render(source)
-    return re.sub("&lt;(/?(details|summary))&gt;", r"<\1>", made)
+    made = re.sub("&lt;(/?(details|summary))&gt;", r"<\1>", made)
+    # A paragraph may not hold what a fold holds: it would be closed before it.
+    return re.sub("<p>((</?details>|<summary>.*</summary>)+)</p>", r"\1", made)
 
 
 def mathml(latex: str, display: str = "inline") -> str:

@@ -170,3 +170,19 @@ def test_a_note_says_what_a_page_cannot_do(page):
 def test_the_first_figure_lies_beside_the_page(tmp_path, page):
     held = json.loads((tmp_path / "run/picture.json").read_text())
     assert held["data"][0]["name"] == "one"
+
+
+def test_what_a_fold_holds_stands_inside_it():
+    """A paragraph round a tag of it would end before its text."""
+    inside = "<details><summary>Solution</summary>\n\n`P @ x`\n\n</details>"
+    text = (
+        f"Open.\n\n<details><summary>Hint</summary>\n\nTry.\n\n{inside}\n\n</details>"
+    )
+    made = markdown(text, escape=True)
+    assert (
+        re.findall(r"</?(?:details|summary|p|code)>", made)
+        == (
+            "<p> </p> <details> <summary> </summary> <p> </p> <details> <summary> "
+            "</summary> <p> <code> </code> </p> </details> </details>"
+        ).split()
+    )
