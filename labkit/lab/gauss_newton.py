@@ -49,8 +49,6 @@ class Sweep:
     rmse: float | None  # of all outputs; None for labels
     kept: bool  # whether this is the best so far
     seconds: float  # computing time of the sweep
-    overshoot: float  # share of the residual that the move removes, linearised
-    cosine: float  # of the change of W_1 with the squared error's negative gradient
     weights: tuple[Tensor, Tensor] = field(repr=False)  # (M, N) and (N + 1, J)
     best: tuple[Tensor, Tensor] = field(repr=False)
 
@@ -102,7 +100,7 @@ def sweep(
     alpha: float,
     mu: float,
     ridge: float,
-) -> tuple[State, Tensor, Tensor]:
+) -> State:
     r"""Run one refinement sweep over all samples.
 
     With $\Delta Z$ of `gauss_newton_targets`,
@@ -110,30 +108,13 @@ def sweep(
     (4) $\Delta W_1 = \alpha\,(X^T X + \lambda I)^{-1} X^T \Delta Z$
     (5) $W_1' = W_1 + \Delta W_1$
 
-    The output layer is then solved again by `with_output`. The gradient of half the
-    squared error is computed as well, for the cosine:
-
-    (6) $g = -X^T (R\,W_2^T \circ a'(Z))$.
-
-    Cost 3 D M N multiply-adds, a third for the gradient, and the output layer's solve.
-
-    Returns
-    -------
-    state : State
-    ratio : () tensor, linearised overshoot, <J dz, r> / |r|^2
-    along : () tensor, cosine of the change of W_1 with -g
+    The output layer is then solved again by `with_output`. Cost 2 D M N multiply-adds,
+    and the output layer's solve.
     """
-    W = state.W2[:-1]
     slope = a.slope(state.Z, state.H)
-    dZ = gauss_newton_targets(state.R, W, slope, mu)
-    pull = slope * (state.R @ W.T)
-    both = cross(X, torch.cat([dZ, pull], 1))  # one pass over X
-    fit, descent = both.split(dZ.shape[1], 1)  # (6)
-    change = alpha * regular.solve(fit)  # (4)
-    ratio = (dZ * pull).sum() / state.R.square().sum()
-    along = F.cosine_similarity(change.flatten(), descent.flatten(), 0)
-    W1 = state.W1 + change  # (5)
-    return with_output(X, B, W1, a, ridge), ratio, along
+    dZ = gauss_newton_targets(state.R, state.W2[:-1], slope, mu)
+    W1 = state.W1 + alpha * regular.solve(cross(X, dZ))  # (4), (5)
+    return with_output(X, B, W1, a, ridge)
 
 
 def with_output(X: Tensor, B: Tensor, W1: Tensor, a: Activation, ridge: float) -> State:
@@ -160,7 +141,7 @@ def refine(
 
     The error may rise in a sweep, especially on a small problem; the best weights are
     kept. Cost: D M^2 multiply-adds once for the factor of X^T X + lambda I, then
-    3 D M N in each sweep.
+    2 D M N in each sweep.
 
     Parameters
     ----------
@@ -195,13 +176,10 @@ def refine(
         B = F.one_hot(Y).to(X.dtype) if labelled else Y
         regular = factor(X, ridge)
         state = with_output(X, B, W1, a, ridge)
-        ratio = along = torch.full((), torch.nan)
     for tau in range(sweeps + 1):
         with clock:
             if tau:
-                state, ratio, along = sweep(
-                    X, B, state, regular, a, alpha=alpha, mu=mu, ridge=ridge
-                )
+                state = sweep(X, B, state, regular, a, alpha=alpha, mu=mu, ridge=ridge)
             rmse = float(state.R.square().mean().sqrt())
             wrong = (B - state.R).argmax(-1) != Y if labelled else None
             misses = int(wrong.sum()) if labelled else None
@@ -218,8 +196,6 @@ def refine(
             rmse=None if labelled else rmse,
             kept=kept,
             seconds=clock.seconds,
-            overshoot=float(ratio),
-            cosine=float(along),
             weights=weights,
             best=best,
         )

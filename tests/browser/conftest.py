@@ -28,11 +28,10 @@ SMALL = {
     },
     "03_hessian_free": {
         "samples": 300,
-        "seeds": 1,
+        "seeds": 2,
         "iterations": 60,
-        "race_seconds": 0.4,
         "live_steps": 10,
-        "scene_steps": 10,
+        "batch_steps": 6,
     },
     "04_broad": {
         "cost_samples": 400,
@@ -133,7 +132,6 @@ from labkit.lab import hessian_free
 from labkit.lab import rls, rtrl
 from labkit.lab.problem import load_problem
 from labkit.lab.panels import LiveLab
-from labkit.lab.hessian_free import bowl
 from labkit.lab.bpls import curve
 from labkit.lab.rls import ellipse
 from labkit.lab.broad import functions
@@ -150,9 +148,9 @@ def show(experiment, *problem, steps=3, **options):
     'show(rls.TRAINING, {"FC": digits}, 16)',
     "show(bpls.WALK, digits)",
     "show(bpls.TOY)",
-    """shown = hessian_free.reconstructions(images, interactive=True)
-knobs = hessian_free.knobs_of(images)
-show(hessian_free.TRAINING, images, knobs=knobs, pictures=shown)""",
+    """shown = hessian_free.reconstructions(images.setting, interactive=True)
+knobs = hessian_free.knobs_of(images.setting)
+show(hessian_free.TRAINING, lambda: images, knobs=knobs, pictures=shown)""",
     "show(broad.GROWTH, lambda: digits)",
     "show(rtrl.NOISE, lambda: text, {}, 5, 4)",
     """middle = lambda ends: (ends[0] * ends[1]) ** 0.5
@@ -163,7 +161,6 @@ show(compare.RACE, digits, chosen, 16)""",
     "show(rtrl.WATER)",
     "show(ellipse.ELLIPSE)",
     "show(curve.CURVE)",
-    "show(bowl.BOWL)",
     "show(functions.FUNCTIONS)",
     "show(compare.RACE, compare.spirals(), None, 8)",
     'show(compare.race_of("RLS", "SGD", "Adam"), compare.spirals(), None, 8)',

@@ -1,7 +1,5 @@
 """The Gauss-Newton refinement, which is ours."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -84,15 +82,6 @@ def test_one_sweep_by_hand(name):
     dZ = gauss_newton_targets(R, W, a.slope(Z, H), 0.1)
     expected = W1.numpy() + 1.5 * ridge_fit(x, dZ.numpy())
     np.testing.assert_allclose(first.weights[0].numpy(), expected, atol=1e-9)
-
-    leaf = W1.clone().requires_grad_()
-    fitted = a.value(X @ leaf) @ W + torch.from_numpy(W2[-1])
-    ((torch.from_numpy(B) - fitted).square().sum() / 2).backward()
-    change = torch.from_numpy(expected) - W1
-    along = F.cosine_similarity(change.flatten(), -leaf.grad.flatten(), 0)
-    assert first.cosine == pytest.approx(float(along))
-    assert math.isnan(zeroth.cosine) and math.isnan(zeroth.overshoot)
-    assert 0 < first.overshoot < 1
 
 
 def test_it_keeps_the_best_and_counts_right():

@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from labkit import bpls, hessian_free as hf
+from labkit import bpls
 from labkit.bpls.walk import hidden_values, output_targets, walk, walked
 from labkit.lab.bpls import curve, layers
 from labkit.lab.broad import columns, functions
 from labkit.lab.compare import live
 from labkit.lab.compare.live import RaceKnobs, race_looks
 from labkit.lab.datasets import load
-from labkit.lab.hessian_free import bowl
 from labkit.lab.panels import LiveLab
 from labkit.lab.panels.figures.captions import as_json
-from labkit.lab.panels.figures.planes import GHOST, ellipse as edge_of
+from labkit.lab.panels.figures.planes import ellipse as edge_of
 from labkit.lab.problem import noisy_labels
 from labkit.lab.rls import ellipse
 from labkit.lab.rtrl import clouds, estimates, make_learner, new_network, water
@@ -32,7 +31,6 @@ PICTURES = {
     "ellipse": (ellipse.ELLIPSE, ()),
     "columns": (columns.COLUMNS, ()),
     "functions": (functions.FUNCTIONS, ()),
-    "bowl": (bowl.BOWL, ()),
     "curve": (curve.CURVE, ()),
     "layers": (layers.LAYERS, ()),
     "regions": (live.RACE, (live.spirals(), None, 8)),
@@ -220,14 +218,6 @@ def test_contours_are_the_loss():
     knobs = SimpleNamespace(**vars(ellipse.EllipseKnobs(noise=0.5)))
     _, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, noise=0.5)
     check_contours(now, *ellipse.data(knobs))
-    X, Y = bowl.data(SimpleNamespace(noise=0.3, seed=0))
-    _, now = run(bowl.bowl_rows, bowl.BowlKnobs)
-    trace = contours_of(bowl.picture(now, None), "loss of all rows")
-    assert trace["line"]["color"] != GHOST  # else an earlier run is lost among them
-    for i, j in ((0, 0), (7, 30), (20, 11)):
-        model = bowl.unit((trace["x"][j], trace["y"][i]))
-        error = float(hf.squared_error(model, X, Y))
-        assert np.allclose(10 ** trace["z"][i, j], error, rtol=1e-6)
 
 
 def contours_of(figure, name):
@@ -241,7 +231,7 @@ def check_contours(now, X, y):
         assert np.allclose(10 ** trace["z"][i, j], loss_mse(X @ w, y), rtol=1e-4)
 
 
-# Functions, and the bowl
+# Functions
 
 
 def test_the_fits_are_sums_of_the_columns_and_the_ridge_solution():
@@ -257,71 +247,6 @@ def test_the_fits_are_sums_of_the_columns_and_the_ridge_solution():
     assert not np.allclose(now.fits["orig"], now.fits["chol-1"], atol=1e-3)
     fit, _ = drawn(functions.picture(now, None), "ridge solver")
     assert np.allclose(fit[:, 1], now.fits["chol-1"])
-
-
-@pytest.mark.parametrize("turned", [{"n": 20}, {"n": 100, "damping": 1.0}])
-def test_the_bowl_is_the_subproblem_and_the_methods_go_into_it(turned):
-    _, now = run(bowl.bowl_rows, bowl.BowlKnobs, steps=2, **turned)
-    q = lambda d: 0.5 * d @ now.curvature @ d - d @ (now.curvature @ now.lowest)  # noqa: E731
-    assert q(now.lowest) == pytest.approx(-now.depth)
-    assert np.allclose(now.lsmr[-1], now.lowest, atol=1e-5)
-    assert np.allclose(now.cg[-1], now.lowest, atol=1e-5)
-    assert q(now.cg[1]) <= q(now.lsmr[1]) + 1e-12  # CG is ahead in q at equal k
-    assert np.allclose(now.path[-1] - now.path[-2], now.step)
-    on = [t for t in bowl.picture(now, None)["data"] if t["xaxis"] == "x"]
-    edges = [t for t in on if t["name"] == "bowl of this batch"]
-    points, _ = drawn({"data": edges}, "bowl of this batch")
-    level = [q(point - now.weights) for point in points]
-    assert np.allclose(level, 0, atol=1e-9 + 1e-6 * now.depth)  # through the weights
-    assert len(now.others) == bowl.OTHERS
-
-
-@pytest.mark.parametrize("damping", [0.1, 1.0])
-def test_the_lowest_points_of_other_batches_are_those_of_their_subproblems(damping):
-    knobs = bowl.BowlKnobs(damping=damping)
-    (X, Y), model = bowl.data(knobs), bowl.unit((0.3, -0.2))
-    newton = hf.HessianFree(model, damping=damping, gamma=0.0)
-    batches = bowl.draw(bowl.seeded(0))[:4, :20]
-    found = bowl.quadratics(model, X, Y, batches, damping)
-    for rows, B, lowest in zip(batches, *found, strict=True):
-        curvature, there, _ = bowl.bowl_of(newton.subproblem(X[rows], Y[rows]))
-        assert np.allclose(B, curvature, rtol=1e-10)
-        assert np.allclose(lowest, there, rtol=1e-8)
-
-
-def test_the_spread_falls_with_the_root_of_the_batch_and_axes_stand_still():
-    knobs = bowl.BowlKnobs(noise=1.0)
-    for now in (bowl.opening(knobs), run(bowl.bowl_rows, bowl.BowlKnobs, steps=5)[1]):
-        sizes = dict(now.sizes)
-        assert sizes[10] / sizes[40] == pytest.approx(2, rel=0.5)
-        assert np.cov(now.others.T).trace() == pytest.approx(sizes[20] ** 2)
-    one, other = (
-        bowl.picture(run(bowl.bowl_rows, bowl.BowlKnobs, steps=k)[1], None)["layout"]
-        for k in (1, 6)
-    )
-    for axis in ("xaxis", "yaxis", "xaxis2", "yaxis2", "xaxis3", "yaxis3"):
-        assert one[axis]["range"] == other[axis]["range"]
-
-
-def test_bowls_of_larger_batches_lie_closer():
-    small, large = (
-        run(bowl.bowl_rows, bowl.BowlKnobs, n=n, noise=1.0)[0]["spread"]
-        for n in (10, 400)
-    )
-    assert large < 1e-6 < small  # at 400 every batch is all rows
-
-
-def test_the_less_noise_is_tolerated_the_more_the_batch_grows():
-    def sizes(theta):
-        knobs = SimpleNamespace(**vars(bowl.BowlKnobs(theta=theta)))
-        return [row["batch"] for row in islice(bowl.bowl_rows(knobs), 8)]
-
-    runs = [sizes(theta) for theta in (0.05, 0.2, 0.6, 0.0)]
-    for run in runs:  # Algorithm 1 has its first mean of five after six steps
-        assert run[:6] == [20] * 6 and run == sorted(run)
-    grown = [run[6] for run in runs]
-    assert grown == sorted(grown, reverse=True)
-    assert grown[0] > 200 and runs[-1] == [20] * 8
 
 
 # The curve

@@ -50,7 +50,7 @@ MOST = {
     "bpls": {"samples": 700, "hidden": 80, "seeds": 2, "epochs": 1, "epochs_128": 6}
     | {"sweeps": 12, "runs": 1000, "toy_epochs": 30, "live_steps": 60, "threads": 2},
     "hessian_free": {"samples": 3000, "live_steps": 40, "iterations": 150}
-    | {"race_seconds": 0.6, "seeds": 2, "scene_steps": 40},
+    | {"batch_steps": 20, "seeds": 2},
     "broad": {"samples": 3000, "updates": 12, "added": 60, "seeds": 2}
     | {"cost_samples": 2000, "threads": 2},
     "rtrl": {"hidden": 32, "updates": 60, "measured": 60, "repeats": 20}

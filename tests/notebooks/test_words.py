@@ -11,7 +11,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Of symbols of a notebook, what explains them, at their first place or before it.
 EXPLAINED = {
     "03_hessian_free": {
-        "theta": r"theta\*\* is the share of noise that is tolerated",
+        "theta": r"\$\\theta\$ \(theta\) is the share of the gradient's length",
         "rho": r"The ratio \$\\rho\$ \(rho\) of the measured fall",
         "damping": r"A term that grows with the length of the step, the \*damping\*",
     },

@@ -1,4 +1,4 @@
-"""The experiments of notebook 03: training, its live panel, the bowl of a batch."""
+"""Provide the bowls of batches, the live training, and what notebook 03 measures."""
 
 from labkit.lab import lazily
 
@@ -7,16 +7,18 @@ __getattr__, __dir__, __all__ = lazily(
     {
         "training": (
             *("Images", "SIZES", "Training", "as_sequential", "load_images", "looks"),
+            "setting_of",
         ),
         "live": (
-            *("CHECKS", "KrylovKnobs", "TRAINING", "TrainingKnobs", "knobs_of"),
-            *("reconstructions", "training_rows"),
+            *("TRAINING", "TrainingKnobs", "knobs_of", "reconstructions"),
+            "training_rows",
         ),
         "krylov": (
-            *("Frozen", "KRYLOV", "freeze", "gradient_norm", "krylov_rows"),
-            *("model_value", "needed", "normal_map", "normal_rhs", "side_by_side"),
-            *("solution",),
+            *("freeze", "gradient_norm", "krylov_rows", "model_value"),
+            "side_by_side",
         ),
+        "measured": ("BATCH", "KRYLOV"),
+        "momentum": ("MOMENTUM", "MomentumKnobs", "momentum_rows"),
         "bowl": ("BOWL", "BowlKnobs", "bowl_rows"),
     },
 )

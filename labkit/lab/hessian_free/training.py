@@ -19,6 +19,8 @@ SIZES = {
     "curves": (20000, 2000, 8000),
 }
 
+PATIENCE = 20  # iterations that LSMR waits for a lower merit; the paper prints 100
+
 MODULES = {
     "logistic": nn.Sigmoid,
     "tanh": nn.Tanh,
@@ -68,6 +70,19 @@ class Images(Problem):
         return net.to(X.device), g
 
 
+def setting_of(data: str, published: bool = False) -> PaperSetting:
+    """Return the setting of a data set; for the arguments see :func:`load_images`."""
+    if not published:
+        return SHORT[data]
+    paper = PAPER["usps" if data == "digits" else data]
+    return replace(
+        SHORT[data],
+        theta=paper.theta,
+        damping=paper.damping,
+        damping_decay=paper.damping_decay,
+    )
+
+
 def load_images(
     data: str = "digits",
     *,
@@ -110,17 +125,8 @@ def load_images(
     if samples is not None:
         others = max(250, samples // 5)
         fit, tune, test = fit[:samples], tune[:others], test[:others]
-    setting = SHORT[data]
-    if published:
-        paper = PAPER["usps" if data == "digits" else data]
-        setting = replace(
-            setting,
-            theta=paper.theta,
-            damping=paper.damping,
-            damping_decay=paper.damping_decay,
-        )
     parts = (Labelled(data, each) for each in (fit, test, tune))
-    return Images(*parts, setting=setting)
+    return Images(*parts, setting=setting_of(data, published))
 
 
 def _shuffled(parts):
@@ -141,6 +147,7 @@ class Training:
     """
 
     def __init__(self, problem: Images, knobs: object, steps: int | None = None):
+        self.problem = problem
         X, valid, test = problem.parts.values()
         (self.net, g), setting = problem.network(knobs.seed), problem.setting
         self.optimizer = hf.HessianFree(
@@ -148,6 +155,7 @@ class Training:
             damping=knobs.damping,
             gamma=setting.gamma,
             atol=setting.atol,
+            patience=PATIENCE,
             ftol=setting.ftol,
             generator=torch.Generator(X.device).manual_seed(1000 + knobs.seed),
         )
@@ -167,11 +175,10 @@ class Training:
 
     def turn(self, knobs: object) -> None:
         """Set these knobs for the next step."""
-        names = ["damping_decay", "damping_norm", "damp_towards", "preconditioner"]
+        options = self.optimizer.param_groups[0]
+        options["damping_decay"] = knobs.damping_decay
         if knobs.maxiter != self._maxiter:  # else it grows along with the batch
-            names, self._maxiter = [*names, "maxiter"], knobs.maxiter
-        for name in [*names, "patience", "as_published"]:
-            self.optimizer.param_groups[0][name] = getattr(knobs, name)
+            options["maxiter"] = self._maxiter = knobs.maxiter
         self.settings.theta, self.settings.input_noise = knobs.theta, knobs.input_noise
         self.settings.max_batch_size = min(knobs.max_batch_size, self._rows)
 
