@@ -14,8 +14,7 @@ from torch.nn.functional import one_hot
 from labkit.hessian_free import HessianFree, cg, lsmr_steps, squared_error
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.vectors import copied
-from labkit.lab.hessian_free import normal_map, normal_rhs
-from labkit.theorems.hessian_free import joined
+from labkit.theorems.hessian_free import joined, normal_map, normal_rhs
 
 from .conftest import gauss_newton, rand, relative, small_net
 
