@@ -47,7 +47,6 @@ __getattr__, __dir__, __all__ = lazily(
                 "Boxes",
                 "Controls",
                 "Experiment",
-                "HeatMap",
                 "LineStepper",
                 "Lines",
             ),

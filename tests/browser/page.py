@@ -172,7 +172,7 @@ def same_to_a_pixel(one, other):
 
 
 def count_in(status):
-    return int(re.match(r"step \d+ of (\d+)", status)[1])
+    return int(re.match(r"step (\d+)", status)[1])
 
 
 class Page:

@@ -15,7 +15,7 @@ from labkit.lab.panels import Lines, LineStepper, LiveLab, LivePlot, curves
 from labkit.lab.panels.figures.captions import CONFIG, Figure
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live.live_lab import PLAY
-from labkit.lab.panels.live.played import packed, played
+from labkit.lab.panels.live.played import packed
 from labkit.lab.rls import ELLIPSE
 from labkit.lab.runs.page import write_page
 from labkit.lab.runs.report import report
@@ -23,6 +23,7 @@ from tests.browser.page import wait
 from tests.browser.still import Played, Still
 from tests.browser.test_screen import apart
 from tests.browser.test_site import sized
+from tests.lab.panels.test_played import record
 from tests.lab.test_pictures import PICTURES
 
 pytestmark = pytest.mark.browser
@@ -122,7 +123,7 @@ def out(tmp_path_factory):
     lab = LiveLab(ELLIPSE, interactive=False)
     lab.run(12)
     shown = [lab.figure._repr_mimebundle_()]
-    shown.append({"text/html": embedded(PLAY, packed(played(lab)))})
+    shown.append({"text/html": embedded(PLAY, packed(record(lab, 12)))})
     cells = [
         new_markdown_cell("# A run"),
         new_code_cell("plumbing", metadata={"jupyter": {"source_hidden": True}}),

@@ -12,11 +12,11 @@ from selenium.webdriver.common.keys import Keys
 from labkit.lab.panels import LiveLab
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live.live_lab import PLAY
-from labkit.lab.panels.live.played import packed, plain, played
+from labkit.lab.panels.live.played import packed, plain
 from labkit.lab.runs.page import write_page
 from tests.browser.page import wait
 from tests.browser.still import Played, Still
-from tests.lab.panels.test_played import NOISY, at
+from tests.lab.panels.test_played import NOISY, at, record
 
 pytestmark = pytest.mark.browser
 
@@ -36,7 +36,7 @@ def lab():
 def page_of(lab, folder, driver, change=lambda html: html):
     """The page of a run that has shown a panel, opened as a file."""
     shown = [lab.figure._repr_mimebundle_()]
-    shown.append({"text/html": change(embedded(PLAY, packed(played(lab))))})
+    shown.append({"text/html": change(embedded(PLAY, packed(record(lab, 10))))})
     cell = new_code_cell(outputs=[new_output("display_data", each) for each in shown])
     (folder / "run").mkdir()
     nbformat.write(new_notebook(cells=[cell]), folder / "run/a.ipynb")
@@ -45,12 +45,13 @@ def page_of(lab, folder, driver, change=lambda html: html):
 
 
 def drawn(page):
-    return plain(page.script(NUMBERS))
+    return plain(page.script(NUMBERS), digits=4)
 
 
 def numbers(lab):
-    """What the page is to draw, to five digits."""
-    return plain([[list(trace["x"]), list(trace["y"])] for trace in lab.figure["data"]])
+    """What the page is to draw, to four digits."""
+    data = lab.figure["data"]
+    return plain([[list(trace["x"]), list(trace["y"])] for trace in data], digits=4)
 
 
 def test_a_run_is_played_and_its_knob_turned(driver, tmp_path, lab):
@@ -77,8 +78,8 @@ def test_a_run_is_played_and_its_knob_turned(driver, tmp_path, lab):
     assert run.values() == ["1", "1"]
     gain.send_keys(Keys.ARROW_RIGHT)
     start.send_keys(Keys.END)
-    assert run.values() == ["2", "5"] and run.step() == (3, 11)
-    other = at(lab, gain=2.0, start=5)
+    assert run.values() == ["2", "6"] and run.step() == (3, 8)
+    other = at(lab, gain=2.0, start=6)
     other.run(2)
     wanted = numbers(other)
     wait(lambda: drawn(page) == wanted, "the knobs show the other recording")

@@ -89,10 +89,6 @@ def test_a_picture_moves_keeps_the_run_before_and_has_a_status(lab):
     below = (lab.plot.figure if lab.plot else lab.figure)["layout"]["meta"]["caption"]
     assert below == lab.experiment.caption
     assert pictures.figure["layout"]["meta"]["caption"]
-    lab.stepper.back(3)
-    assert as_json(pictures.figure) != shown
-    lab.stepper.step(3)
-    assert as_json(pictures.figure) == shown
     lab.stepper.reset()
     now, alone = pictures.figure, lab.experiment.picture(pictures.now, None)
     assert now["data"] and as_json(now) != shown

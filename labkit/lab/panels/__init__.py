@@ -11,7 +11,7 @@ __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "figures.curves": ("curves",),
-        "figures.images": ("HeatMap", "Pictures", "heat_maps"),
+        "figures.images": ("Pictures", "heat_maps"),
         "figures.kinds": ("Bars", "Lines"),
         "figures.theme": ("COLOURS",),
         "live.boxes": ("Boxes",),

@@ -4,7 +4,7 @@ import html
 import threading
 import time
 from dataclasses import fields
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +18,9 @@ from labkit.lab.panels.figures.plot import Plot
 from labkit.lab.panels.figures.shown import Shown, close, embedded
 from labkit.lab.panels.live.cells import replace_earlier
 from labkit.lab.panels.live.controls import Controls
-from labkit.lab.panels.live.experiment import Experiment, knobs_of
+from labkit.lab.panels.live.experiment import Experiment
 from labkit.lab.panels.live.live_lab import LEFT, PLAY, RIGHT, SCREEN
-from labkit.lab.panels.live.played import encoded, packed, plain
+from labkit.lab.panels.live.played import packed, played
 
 BEFORE = "before the turn"  # the name of what is drawn pale
 TOGETHER = 1.0  # seconds between two turns of a knob that belong to one drag
@@ -182,30 +182,9 @@ class Opening(Shown):
 
         The form is that of :func:`~labkit.lab.panels.live.played.played`.
         """
-        given, playable = self.controls.value, self.experiment.playable
-        values = {
-            name: sorted({*offered, getattr(given, name)})
-            for name, offered in playable.items()
-        }
-        knobs = knobs_of(given)
-        said = [
-            {
-                "title": knobs[name].title,
-                "name": name,
-                "values": offered,
-                "at": offered.index(getattr(given, name)),
-            }
-            for name, offered in values.items()
-        ]
-        runs = []
-        for chosen in product(*values.values()):
-            turned = vars(given) | dict(zip(values, chosen, strict=True))
-            rows = self._path(SimpleNamespace(**turned))
-            figures = [self.experiment.picture(row["pictures"], None) for row in rows]
-            drawn = [plain(figure, digits=4) for figure in figures]
-            runs.append(([row["step"] for row in rows], drawn))
         step = self.rows[self.at]["step"]
-        return {"knobs": said, "runs": encoded(runs), "step": step}
+        given = self.controls.value
+        return played(self.experiment, self.problem, given, self.steps, step)
 
     def _ipython_display_(self) -> None:
         super()._ipython_display_()

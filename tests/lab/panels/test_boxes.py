@@ -21,6 +21,8 @@ def test_a_box_is_judged_when_it_is_filled(text, said):
     boxes = Boxes({"h": 2.5, "u": 1.0})
     boxes.boxes[0].value = text
     assert [mark.value for mark in boxes.marks] == [said, ""]
+    boxes.boxes[1].value = "1"
+    assert ("All right" in boxes.line.value) == (said == "right")
 
 
 def test_what_is_no_number_is_said_and_an_emptied_box_is_open_again():

@@ -10,7 +10,6 @@ from IPython.display import display
 from labkit.instruments import Trace
 from labkit.lab.panels import (
     Controls,
-    HeatMap,
     Lines,
     LivePlot,
     Pictures,
@@ -27,10 +26,8 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 CAPTION = "It falls </p> until 'step' 3."
 LOSS = [Lines({"a": "train", "b": "test"}, "Loss", "nats")]
 IMAGES = {"count": 2, "side": (2, 2), "caption": CAPTION}
-COLOURED = {"limits": (0, 2), "caption": CAPTION}
 FIGURES = {
     "live": lambda **how: LivePlot(Trace(), LOSS, caption=CAPTION, **how),
-    "heat": lambda **how: HeatMap([[1, 2]], "R", "size", **COLOURED, **how),
     "pictures": lambda **how: Pictures(("in", "out"), **IMAGES, **how),
 }
 TABLES = {

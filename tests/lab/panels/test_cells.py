@@ -1,8 +1,7 @@
-"""Panels that run: a cell's earlier ones end, and loops at once share the kernel."""
+"""Panels that run: a cell's earlier ones end when it runs again."""
 
 import asyncio
 import gc
-import time
 import weakref
 from collections import Counter
 from itertools import count
@@ -122,40 +121,6 @@ async def test_a_stepper_that_nobody_can_reach_ends_its_run():
     gc.collect()
     await task
     assert gone() is None
-
-
-def busy(seconds):
-    while True:
-        time.sleep(seconds)
-        yield seconds
-
-
-@in_loop
-async def test_two_runs_at_once_have_the_same_time():
-    """One whose steps take forty times as long takes so many fewer."""
-    slow = Stepper(lambda: busy(0.04), interactive=False)
-    fast = Stepper(lambda: busy(0.001), interactive=False)
-    tasks = [each.start() for each in (slow, fast)]
-    while slow.position < 8:
-        await asyncio.sleep(0.001)
-    # Turn by turn there would be 8; sleeps on a busy machine are longer than asked for.
-    assert fast.position > 24
-    for each in (slow, fast):
-        each.pause()
-    await asyncio.gather(*tasks)
-
-
-@in_loop
-async def test_a_run_at_low_speed_takes_no_time_from_another():
-    idle, fast = Stepper(count), Stepper(count, interactive=False)
-    idle._speed.value = 1
-    tasks = [each.start() for each in (idle, fast)]
-    while fast.position < 200:
-        await asyncio.sleep(0)
-    assert idle.position <= 2
-    for each in (idle, fast):
-        each.close()
-    await tasks[1]
 
 
 @in_loop

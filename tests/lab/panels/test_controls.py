@@ -127,18 +127,15 @@ def test_refuses_a_front_that_is_no_field():
         Controls(Parameters(), front=["rat"])
 
 
-@pytest.mark.parametrize("interactive", [True, False])
-def test_whether_a_knob_restarts_may_hang_on_another(interactive):
+def test_whether_a_knob_restarts_may_hang_on_another():
     @dataclass(frozen=True)
     class Methods:
         method: str = knob("OK", choices=("OK", "UORO"))
         rank: int = knob(1, low=1, high=9, restart=lambda all: all.method != "OK")
 
-    controls = Controls(Methods(), interactive=interactive)
+    controls = Controls(Methods())
 
     def said():
-        if not interactive:
-            return controls._repr_mimebundle_()["text/html"].split("<tr>")[-1]
         return find(controls.widget, "labkit-knob-text")[1].value
 
     assert not controls.restarts("rank") and "next step" in said()
@@ -176,13 +173,11 @@ def test_what_the_dataclass_refuses_is_put_back_and_said():
     assert controls.value == Pair(low=2) and message.value == ""
 
 
-def test_headless_is_a_static_table():
+def test_headless_its_values_stand_there():
     controls = Controls(Parameters(name="<b>"), interactive=False)
     assert controls.widget is None and controls.widgets == {}
-    table = controls._repr_mimebundle_()["text/html"]
-    assert "<td>8</td><td>terms</td><td>from 1 to 64 terms</td>" in table
-    assert "&lt;b&gt;" in table and "<td>restarts</td><td>terms kept</td>" in table
-    assert "<td>next step</td><td></td><td>A loss &lt;below&gt; that" in table
+    text = controls._repr_mimebundle_()["text/html"]
+    assert "rank=8" in text and "&lt;b&gt;" in text
 
 
 @pytest.mark.parametrize(

@@ -1,56 +1,54 @@
-"""Recorded runs: what the page plays is what the panel's rows say."""
+"""Recorded pictures: what the page plays is what the panel's rows say."""
 
 import base64
 import gzip
 import json
 import re
-import sys
 from collections import defaultdict
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 import torch
 
-from labkit.lab.bpls.curve import CURVE
-from labkit.lab.panels import Bars, Lines, LiveLab
+from labkit.lab.panels import LiveLab
+from labkit.lab.panels.figures.planes import path, planes, put
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live import live_lab
-from labkit.lab.panels.live.played import LEAST, MOST, changes, packed, plain, played
+from labkit.lab.panels.live.live_lab import LEAST, MOST
+from labkit.lab.panels.live.played import changes, packed, plain, played
 from tests.lab.panels.test_live_lab import ROWS
 
-ROUNDING = 5e-5  # of numbers of five digits
-# the function hides the module of its name
-PLAYED = sys.modules["labkit.lab.panels.live.played"]
+ENDS = [((0, 200), (-9, 9))]
 
 
 def noisy(settings):
     """A row that trains before, then an unknown number of measured ones."""
     torch.manual_seed(settings.seed)
     yield {"step": 1, "measured": False, "warm": 1.0}
+    points = []
     for step in range(2, 200):
-        value = float(torch.randn(())) * settings.gain
-        row = {"step": step, "value": value, "bar": step / 3, "level": value}
-        yield row | ({"seldom": np.nan if step == 5 else value} if step % 3 else {})
+        points.append([step, float(torch.randn(())) * settings.gain + settings.start])
+        if settings.start > 5 and step > 8:
+            raise ArithmeticError("no number")
+        yield {"step": step, "pictures": np.array(points)}
+
+
+def drawn(now, _before):
+    figure = planes(["Value"], ["step"], ["value"], ENDS, caption="It goes on.")
+    if now is not None:
+        put(figure, 0, [path(now, "#000000", "value")])
+    return figure
 
 
 NOISY = replace(
     ROWS,
     rows=noisy,
-    panels=(
-        Lines(("value", "seldom"), "Value", "unit"),
-        Bars(("bar",), "Bar", "unit", level="level"),
-    ),
-    playable={"gain": (2.0,), "start": (1, 5)},
+    panels=(),
+    status=None,
+    picture=drawn,
+    playable={"gain": (2.0,), "start": (1, 6)},
 )
-
-
-def unpacked(run):
-    """The figures of a run, as the page makes them of what changed."""
-
-    return unpacked_all([run])[0]
 
 
 def unpacked_all(runs):
@@ -77,6 +75,10 @@ def at(lab, **knobs):
     return LiveLab(lab.experiment, knobs=knobs, interactive=False)
 
 
+def record(lab, steps):
+    return played(lab.experiment, lab.problem, lab.controls.value, steps, steps + 1)
+
+
 @pytest.fixture
 def lab():
     made = LiveLab(NOISY, interactive=False)
@@ -84,41 +86,22 @@ def lab():
     return made
 
 
-@pytest.fixture
-def data(lab):
-    return json.loads(gzip.decompress(base64.b64decode(packed(played(lab)))))
-
-
-def test_each_run_shows_at_each_step_what_its_trace_has_until_then(lab, data):
+def test_each_run_shows_at_each_step_what_the_panel_shows(lab):
+    text = packed(record(lab, 10))
+    data = json.loads(gzip.decompress(base64.b64decode(text)))
     values = [knob["values"] for knob in data["knobs"]]
-    assert values == [[1.0, 2.0], [1, 5]]
+    assert values == [[1.0, 2.0], [1, 6]]
     assert [knob["at"] for knob in data["knobs"]] == [0, 0] and data["step"] == 11
     runs = zip(data["runs"], unpacked_all(data["runs"]), strict=True)
     for gain in values[0]:
         for start in values[1]:
             (run, figures), again = next(runs), at(lab, gain=gain, start=start)
-            assert run["steps"] == list(range(2, 12)) and len(figures) == 10
+            # one that fails ends there
+            assert run["steps"] == list(range(2, 9 if start == 6 else 12))
             for figure in figures:
                 again.run(1)
-                same(figure["data"], again.figure)
+                assert figure == plain(again.figure, digits=4)
     assert next(runs, None) is None
-
-
-def same(traces, figure):
-    """Traces have the figure's numbers, to five digits, and its look."""
-    for trace, found in zip(traces, go.Figure(figure).data, strict=True):
-        look = {k: v for k, v in found.to_plotly_json().items() if k not in "xy"}
-        for axis in "xy":
-            numbers = np.array(trace.pop(axis), dtype=float)
-            wanted = np.array(found[axis], dtype=float)
-            assert np.allclose(numbers, wanted, ROUNDING, 0, equal_nan=True)
-        assert trace == plain(look)
-
-
-def test_the_page_begins_where_the_panel_stands(lab, data):
-    figures = unpacked(data["runs"][0])
-    same(figures[-1]["data"], lab.figure)
-    assert figures[-1]["layout"] == plain(lab.figure["layout"])
 
 
 def test_a_trace_may_come_and_go():
@@ -130,62 +113,30 @@ def test_a_trace_may_come_and_go():
 def test_recording_leaves_the_panel_and_the_random_numbers(lab):
     torch.manual_seed(3)
     before, rows = torch.get_rng_state(), lab.trace.rows
-    played(lab)
+    record(lab, 10)
     assert torch.equal(torch.get_rng_state(), before)
     assert lab.trace.rows == rows
     lab.run(1)  # its generator and its trace go on
 
 
-def test_only_what_has_run_is_recorded_and_only_so_far(lab):
-    assert played(LiveLab(NOISY, interactive=False)) is None
-    lab.run(MOST)
-    assert {len(run["steps"]) for run in played(lab)["runs"]} == {MOST}
-    ended = LiveLab(ROWS, interactive=False)
-    ended.run(100)
-    (run,) = played(ended)["runs"]
-    assert run["steps"] == list(range(2, 8))
-
-
-@pytest.mark.parametrize(("experiment", "first"), [(CURVE, 1)])
-def test_a_picture_is_played_on_from_the_step_that_is_shown(experiment, first):
-    lab = LiveLab(experiment, interactive=False)
-    lab.run(first)
-    data = played(lab)
-    (knob,) = data["knobs"]
-    runs = unpacked_all(data["runs"])
-    figures = runs[knob["at"]]
-    assert data["step"] == first and len(figures) == LEAST
-    assert figures[first - 1] == plain(
-        experiment.picture(lab.pictures.now, None), digits=4
-    )
-    ends = [run[-1] for run in runs]
-    assert all(one != other for one, other in pairwise(ends))
-    assert len(packed(data)) < 300_000
-
-
-@pytest.mark.parametrize(("interactive", "wanted"), [(False, 1), (True, 0)])
-def test_headless_the_module_stands_below_the_figure(interactive, wanted, monkeypatch):
+@pytest.mark.parametrize(("ran", "kept"), [(1, LEAST), (30, 30), (100, MOST)])
+def test_headless_a_picture_that_has_run_is_played_below(ran, kept, monkeypatch):
     shown = []
     monkeypatch.setattr(live_lab, "display", lambda page, raw: shown.append(page))
-    lab = LiveLab(NOISY, interactive=interactive)
+    monkeypatch.setattr(live_lab, "packed", lambda data: data)
+    lab = LiveLab(NOISY, interactive=False)
     lab._ipython_display_()
     assert shown == []  # nothing has run
-    lab.run(3)
+    lab.run(ran)
     lab._ipython_display_()
-    assert len(shown) == wanted
-    assert all('class="labkit-play"' in page["text/html"] for page in shown)
-    assert all(page["text/plain"] == "" for page in shown)  # and the run only once
+    (page,) = shown
+    (inside,) = re.findall(r'application/json">(.*?)</script>', page["text/html"])
+    data = json.loads(inside)
+    assert len(data["runs"][0]["steps"]) == kept and data["step"] == ran + 1
+    assert 'class="labkit-play"' in page["text/html"] and page["text/plain"] == ""
 
 
 def test_what_stands_in_a_page_cannot_end_its_script():
     html = embedded(live_lab.PLAY, {"parts": ["</script>"]})
     (inside,) = re.findall(r'application/json">(.*?)</script>', html)
     assert json.loads(inside) == {"parts": ["</script>"]}
-
-
-def test_large_figures_are_thinned_and_the_last_is_kept(lab, monkeypatch):
-    whole = played(lab)["runs"][0]
-    monkeypatch.setattr(PLAYED, "LARGEST", 0)
-    thin = played(lab)["runs"][0]
-    assert thin["steps"] == whole["steps"][::-4][::-1] and len(thin["steps"]) > 1
-    assert unpacked(thin)[-1] == unpacked(whole)[-1]

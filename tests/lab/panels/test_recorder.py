@@ -11,10 +11,8 @@ import torch
 from torch import nn
 
 from labkit.lab.panels.lines.tracer import (
-    FULL,
     HEAT,
     PASSES,
-    Values,
     follow_lines,
     heat_map,
     leaves,
@@ -88,23 +86,6 @@ def test_a_generator_is_entered_again_when_it_goes_on():
     assert recording.functions[halves.__code__] is halves
 
 
-def test_values_are_kept_as_what_changed():
-    before = None
-    seen, kept, plain = {}, [], []
-    for i in range(40):
-        seen = dict(seen) | {f"v{i % 7}": summarise(i)}
-        if i % 5 == 4:
-            seen.pop(next(iter(seen)))
-        before = Values.after(before, seen)
-        kept.append(before)
-        plain.append(seen)
-    assert [dict(values) for values in kept] == plain
-    assert len(kept[-1]) == len(plain[-1]) and kept[-1]["v4"] == plain[-1]["v4"]
-    assert Values.after(before, seen) is before or before._steps + 1 == FULL
-    with pytest.raises(KeyError):
-        kept[0]["v6"]
-
-
 def helper(x):
     z = x + 1
     return z
@@ -151,8 +132,7 @@ def test_a_summary_says_what_the_tensor_says():
     x = torch.randn(40, 33, generator=g, dtype=torch.float64)
     before = copy.deepcopy(x)
     s = summarise(x)
-    assert s[:5] == ("Tensor", "", (40, 33), "float64", "cpu")
-    assert s.norm == pytest.approx(float(x.norm()), rel=1e-12)
+    assert s[:3] == ("Tensor", "", (40, 33))
     assert (s.least, s.greatest) == (float(x.min()), float(x.max()))
     assert s.heat.shape == (HEAT, HEAT) and s.heat.dtype == np.float32
     assert torch.equal(x, before)

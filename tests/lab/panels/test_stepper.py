@@ -29,40 +29,16 @@ def enabled(stepper):
     return {name for name, b in stepper._buttons.items() if not b.disabled}
 
 
-def test_step_and_back_look_and_do_not_undo(make):
-    new, shown = [], []
-    stepper = make(count, on_record=new.append, on_show=shown.append)
+def test_step_and_run_until_exhausted_or_counted(make):
+    new = []
+    stepper = make(lambda: count(9), on_record=new.append)
     assert stepper.record is None and stepper.position == 0
-    assert stepper.back() is None
-    assert stepper.step() == 1
-    assert stepper.step(3) == 4
-    assert new == [1, 2, 3, 4] and shown == []
-    assert stepper.back() == 3 and stepper.back(2) == 1
-    assert stepper.back() == 1
-    assert shown == [3, 1] and stepper.position == 1
-    assert stepper.step() == 2 and shown == [3, 1, 2]
-    assert stepper.step(4) == 6  # two of those kept, then two new ones
-    assert shown == [3, 1, 2, 4] and new == [1, 2, 3, 4, 5, 6]
-    with pytest.raises(ValueError, match="n >= 0"):
-        stepper.back(-1)
-
-
-def test_back_ends_at_the_oldest_record_kept(make):
-    stepper = make(count, keep=3)
-    stepper.step(10)
-    assert stepper.back(100) == 8 and stepper.position == 8
-    assert stepper.step(2) == 10
-
-
-def test_run_until_exhausted_limited_or_counted(make):
-    stepper = make(lambda: count(5))
-    assert stepper.run(2) == 2 and not stepper.exhausted
-    stepper.back()
-    assert stepper.run() == 5 and stepper.exhausted and not stepper.running
-    assert stepper.step() == 5 and stepper.run() == 5
-    assert stepper.status == "step 5 of 5, finished"
-    stepper = make(count, limit=7)
-    assert stepper.run() == 7 and stepper.exhausted and stepper.step() == 7
+    assert stepper.step() == 1 and stepper.step(3) == 4
+    assert stepper.run(2) == 6 and not stepper.exhausted
+    assert new == [1, 2, 3, 4, 5, 6] and stepper.status == "step 6, paused"
+    assert stepper.run() == 9 and stepper.exhausted and not stepper.running
+    assert stepper.step() == 9 and stepper.run() == 9
+    assert stepper.status == "step 9, finished"
 
 
 def test_a_callback_may_pause_a_run(make):
@@ -103,7 +79,7 @@ def test_an_exception_stops_is_shown_and_raised(make):
     with pytest.raises(ArithmeticError, match="loss is nan"):
         stepper.run()
     assert not stepper.running and stepper.record == 1
-    assert stepper.status == "step 1 of 1, stopped: ArithmeticError: loss is nan"
+    assert stepper.status == "step 1, stopped: ArithmeticError: loss is nan"
     assert stepper.error.__traceback__ is not None
     with pytest.raises(RuntimeError, match="reset"):
         stepper.step()
@@ -114,9 +90,6 @@ def test_an_exception_stops_is_shown_and_raised(make):
 def test_what_cannot_be_is_refused():
     with pytest.raises(TypeError, match="got list"):
         Stepper([1, 2])
-    for name in ("keep", "limit"):
-        with pytest.raises(ValueError, match=f"{name} must be >= 1"):
-            Stepper(count, **{name: 0})
     with pytest.raises(RuntimeError, match=r"use run\(\)"):
         Stepper(count).start()  # without an event loop
 
@@ -160,15 +133,6 @@ async def test_an_async_run_gives_way_after_every_step():
 
 
 @in_loop
-async def test_an_async_run_takes_up_from_the_newest_record():
-    stepper = Stepper(lambda: count(6), limit=5)
-    stepper.step(3)
-    stepper.back(2)
-    await stepper.start()
-    assert stepper.record == 5 and stepper.status == "step 5 of 5, finished"
-
-
-@in_loop
 async def test_an_exception_in_an_async_run_is_kept():
     stepper = Stepper(broken)
     await stepper.start()
@@ -192,20 +156,16 @@ async def test_buttons_do_what_they_say_and_offer_what_is_possible():
     press = {name: button.click for name, button in stepper._buttons.items()}
     assert enabled(stepper) == {"step", "run", "reset"}
     press["step"]()
-    assert enabled(stepper) == {"step", "run", "reset"}  # nothing before the first
-    press["step"]()
-    assert enabled(stepper) == {"step", "back", "run", "reset"}
-    press["back"]()
-    assert stepper._label.value == "step 1 of 2, paused"
+    assert stepper._label.value == "step 1, paused"
     press["run"]()
     assert enabled(stepper) == {"pause", "reset"}
     press["pause"]()
     assert enabled(stepper) == {"step", "run", "reset"}
     press["run"]()
     await stepper._task
-    assert enabled(stepper) == {"back", "reset"}
+    assert enabled(stepper) == {"reset"}
     press["reset"]()
-    assert stepper._label.value == "step 0 of 0, paused"
+    assert stepper._label.value == "step 0, paused"
 
 
 def test_a_failing_press_shows_in_the_status_line():
@@ -257,4 +217,4 @@ def test_headless_is_one_static_line():
     stepper.step()
     assert stepper.widget is None
     bundle = stepper._repr_mimebundle_()
-    assert bundle["text/html"] == "<p>step 1 of 1, paused</p>"
+    assert bundle["text/html"] == "<p>step 1, paused</p>"

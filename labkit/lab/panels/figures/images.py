@@ -10,16 +10,11 @@ from numpy.typing import ArrayLike
 
 from labkit.check import check_kind
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
-from labkit.lab.panels.figures.drawing import (
-    corner,
-    domains,
-    on_axes,
-    panel_title,
-    suffix,
-)
+from labkit.lab.panels.figures.drawing import suffix
+from labkit.lab.panels.figures.planes import planes, put
 from labkit.lab.panels.figures.plot import Plot
 from labkit.lab.panels.figures.shown import Shown
-from labkit.lab.panels.figures.theme import FITS, INK, PLAIN, axis, layout
+from labkit.lab.panels.figures.theme import FITS, PLAIN, layout
 
 MIN_INTERVAL = 0.25  # seconds between two redraws of pictures
 EARLIER, WITHOUT = "an earlier run", "without the turn"  # what is drawn in grey
@@ -56,32 +51,25 @@ def heat_maps(
     titles = {"x_title": x_title, "y_title": y_title, "caption": caption}
     for name, value in titles.items():
         check_kind(name, value, str, "a str")
-    made = layout(width=280 * len(maps), height=400) | {"annotations": []}
+    shapes = [np.shape(matrix) for matrix in maps.values()]
+    count = len(maps)
+    figure = planes(
+        list(maps),
+        [x_title] * count,
+        [y_title] + [""] * (count - 1),
+        [((-0.5, n - 0.5), (-0.5, m - 0.5)) for m, n in shapes],
+        caption=caption,
+        height=400,
+    )
+    made = figure["layout"]
     made["margin"]["b"] = 110
-    traces = []
-    spaces = domains(1, len(maps), 0.05, 0)
-    for i, ((title, matrix), (across, down)) in enumerate(
-        zip(maps.items(), spaces, strict=True)
-    ):
-        k, (left, right) = suffix(i), across
-        bar = {
-            "orientation": "h",
-            "x": (left + right) / 2,
-            "y": -0.2,
-            "yanchor": "top",
-            "thickness": 10,
-            "len": right - left,
-            "nticks": 7,
-        }
-        traces.append(_heat(matrix, "Cividis", colorbar=bar) | on_axes(i))
-        made[f"xaxis{k}"] = axis(x_title) | {"domain": list(across), "anchor": f"y{k}"}
-        y = axis("" if i else y_title) | {"showticklabels": not i}
-        made[f"yaxis{k}"] = y | {"domain": list(down), "anchor": f"x{k}"}
-        made["annotations"].append(panel_title(title, corner(left, down[1])))
-    words = [panel_text(title, y_title, x_title) for title in maps]
-    figure = describe({"data": traces, "layout": made}, caption, words)
+    for i, matrix in enumerate(maps.values()):
+        left, right = made[f"xaxis{suffix(i)}"]["domain"]
+        bar = {"orientation": "h", "thickness": 10, "nticks": 7, "len": right - left}
+        bar |= {"x": (left + right) / 2, "y": -0.2, "yanchor": "top"}
+        put(figure, i, [_heat(matrix, "Cividis", colorbar=bar)])
     # Colour scales are as wide as their matrices: a narrow page is scrolled instead.
-    figure["layout"]["meta"]["least"] = min(LEAST * len(maps), WIDE)
+    made["meta"]["least"] = min(LEAST * count, WIDE)
     return figure
 
 
@@ -93,78 +81,6 @@ def _check_matrix(name: str, matrix: object) -> None:
         raise ValueError(f"{name} must be of numbers: {error}") from error
     if len(shape) != 2 or not all(shape):
         raise ValueError(f"{name} must have rows and columns, got shape {shape}")
-
-
-class HeatMap(Shown):
-    """One figure of one matrix, drawn anew on demand.
-
-    Parameters
-    ----------
-    values : (m, n) array, what is shown first; ``nan`` is left blank
-    title, colour_title : str, of the figure; what the colours mean, with its unit
-    limits : pair of float, ends of the colours, for this and all later matrices
-    interactive : bool, show it in a widget
-    caption, width, height : as of :func:`~labkit.lab.panels.curves`
-
-    Examples
-    --------
-    >>> heat = HeatMap([[1, 2]], "A", "size", limits=(0, 9), interactive=False)
-    >>> heat.draw([[5, 6]], title="B")
-    >>> heat.figure["data"][0]["z"].tolist()
-    [[5.0, 6.0]]
-    """
-
-    def __init__(
-        self,
-        values: ArrayLike,
-        title: str,
-        colour_title: str,
-        *,
-        limits: tuple[float, float],
-        interactive: bool = True,
-        caption: str = "",
-        width: int = 620,
-        height: int = 560,
-    ):
-        self.interactive = interactive
-        rows, columns = np.shape(values)
-        bar = {"title": {"text": colour_title, "side": "right"}}
-        hover = "row %{y}, column %{x}: %{z:.3g}<extra></extra>"
-        heat = _heat(values, "Viridis", limits, colorbar=bar, hovertemplate=hover)
-        edge = {
-            "type": "scatter",
-            "x": [],
-            "y": [],
-            "mode": "lines",
-            "line": {"color": INK, "width": 2},
-            "hoverinfo": "skip",
-            "showlegend": False,
-        }
-        made, ends = layout(title, width=width, height=height), {"constrain": "domain"}
-        made["xaxis"] = PLAIN | ends | {"range": [-0.5, columns - 0.5]}
-        made["yaxis"] = PLAIN | ends | {"range": [rows - 0.5, -0.5], "scaleanchor": "x"}
-        words = panel_text("", f"colours are {colour_title}", "")
-        figure = {"data": [heat, edge], "layout": made}
-        self.figure = describe(figure, caption, [words])
-        self.widget = Plot(lambda: self.figure) if interactive else None
-
-    def draw(
-        self, values: ArrayLike, *, title: str | None = None, corner: int | None = None
-    ) -> None:
-        """Show another (m, n) matrix; the title stays if not given.
-
-        ``corner`` outlines what is right of the first ``corner`` columns and below as
-        many rows.
-        """
-        heat, edge = self.figure["data"]
-        heat["z"] = np.asarray(values, dtype=np.float64)
-        if title is not None:
-            self.figure["layout"]["title"]["text"] = title
-        at, end = (corner or 0) - 0.5, np.shape(values)[1] - 0.5
-        edge["x"] = [] if corner is None else [at, at, end]
-        edge["y"] = [] if corner is None else [-0.5, at, at]
-        if self.interactive:
-            self.widget.changed()
 
 
 class Scene(Shown):
@@ -285,8 +201,8 @@ class Pictures(Scene):
         self.limits = limits
         low, high = limits
         self._least = low - (high - low) * SHARE / (1 - SHARE)  # the colour of gaps
-        self._shape = (len(self.labels), count, math.prod(side))
-        self._images = np.full(self._shape, self._least)
+        shape = (len(self.labels), count, math.prod(side))
+        self._images = np.full(shape, self._least)
         self._title, self._caption = "", caption
         super().__init__(
             self._tiled, interactive=interactive, wait=MIN_INTERVAL, clock=clock
@@ -298,26 +214,24 @@ class Pictures(Scene):
         A ValueError for another shape.
         """
         images = np.asarray(images, dtype=np.float64)
-        if (got := images.shape) != self._shape:
-            raise ValueError(f"images must have shape {self._shape}, got {got}")
+        if images.shape != (wanted := self._images.shape):
+            raise ValueError(f"images must have shape {wanted}, got {images.shape}")
         self._images, self._title = np.clip(images, *self.limits), title
         super().draw(images)
 
     def clear(self) -> None:
         """Show nothing."""
-        self._images, self._title = np.full(self._shape, self._least), ""
+        self._images, self._title = np.full_like(self._images, self._least), ""
         super().clear()
 
-    def _tiles(self) -> np.ndarray:
-        """All images as one, with gaps between them."""
-        (h, w), (rows, columns, _) = self.side, self._shape
-        tiles = np.full((rows, columns, h + EDGE, w + EDGE), self._least)
-        tiles[..., :h, :w] = self._images.reshape(rows, columns, h, w)
-        tall = tiles.transpose(0, 2, 1, 3).reshape(rows * (h + EDGE), -1)
-        return tall[:-EDGE, :-EDGE]
-
     def _tiled(self, _now: object, _before: object) -> Figure:
-        tiles, h = self._tiles(), self.side[0] + EDGE
+        """All images as one, with gaps between them."""
+        (h, w), (rows, columns, _) = self.side, self._images.shape
+        tiles = self._images.reshape(rows, columns, h, w)
+        gaps = ((0, 0), (0, 0), (0, EDGE), (0, EDGE))
+        tiles = np.pad(tiles, gaps, constant_values=self._least)
+        tiles = tiles.transpose(0, 2, 1, 3).reshape(rows * (h + EDGE), -1)
+        tiles = tiles[:-EDGE, :-EDGE]
         height, width = tiles.shape
         zoom = (FITS - MARGIN["l"] - MARGIN["r"]) / width
         greys = [[0, GAP], [SHARE - 1e-6, GAP], [SHARE, "white"], [1, "black"]]
@@ -326,12 +240,9 @@ class Pictures(Scene):
         inner = zoom * height + MARGIN["t"] + MARGIN["b"]
         made = layout(self._title or " ", width=FITS, height=inner, margin=MARGIN)
         made["xaxis"] = PLAIN | {"showticklabels": False}
-        middles = [(h - 1 - EDGE) / 2 + row * h for row in range(len(self.labels))]
-        made["yaxis"] = PLAIN | {
-            "range": [height - 0.5, -0.5],
-            "tickvals": middles,
-            "ticktext": list(self.labels),
-        }
+        middles = [(h - 1) / 2 + row * (h + EDGE) for row in range(rows)]
+        names = {"tickvals": middles, "ticktext": list(self.labels)}
+        made["yaxis"] = PLAIN | names | {"range": [height - 0.5, -0.5]}
         words = panel_text("images", " and ".join(self.labels), "")
         return describe({"data": [heat], "layout": made}, self._caption, [words])
 

@@ -8,9 +8,7 @@ in a displayed block, ``u &= P \bar x &&(38) \\``.
 
 A variable's symbol in its paper is the first ``$...$`` of its entry in a numpydoc
 table, in its type or in the first line of its description; several names and as many
-symbols go in pairs. A local that stands in no table has the symbol that a formula of
-the docstring spells in the same way: ``h_hat`` is $\hat h$, ``p1`` is $p_1$, ``theta``
-is $\Theta$. Other locals have none. Symbols are written without LaTeX: x̄, ρ_0, A^†.
+symbols go in pairs. Behind it stands what the variable is.
 """
 
 import ast
@@ -18,7 +16,6 @@ import inspect
 import linecache
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from types import CodeType
@@ -92,7 +89,6 @@ class Docstrings:
 
     def __init__(self, functions: Mapping[CodeType, Callable | None]):
         self._functions = functions
-        self._known: dict[tuple, str] = {}
 
     def equations(self, record: Any) -> dict[str, str]:
         """LaTeX by tag; a tag without an equation maps to an empty text."""
@@ -100,14 +96,10 @@ class Docstrings:
         wanted = tags(record.code.co_filename, record.line)
         return {t: next((e[t] for e in around if e.get(t)), "") for t in wanted}
 
-    def symbol(self, record: Any, path: str) -> str:
-        """Symbol of the variable at a path; empty where no docstring has one."""
-        name = name_of(path)
-        callers = tuple(code for code, _ in record.path)
-        if (callers, name) not in self._known:
-            found = (symbol(name, text) for text in self._around(record) if name)
-            self._known[callers, name] = next(filter(None, found), "")
-        return self._known[callers, name]
+    def symbol(self, record: Any, path: str) -> tuple[str, str]:
+        """Symbol of the variable at a path, and what it is; empty where none says."""
+        tables = (symbols(text).get(name_of(path)) for text in self._around(record))
+        return next((found for found in tables if found and found[0]), ("", ""))
 
     def _around(self, record) -> Iterator[str]:
         for code, _ in reversed(record.path):
@@ -180,96 +172,30 @@ def _blocks(docstring: str | None) -> tuple[list[str], str]:
 
 # Symbols
 
-_ACCENTS = {"hat": "\u0302", "tilde": "\u0303", "bar": "\u0304", "mean": "\u0304"}
-_SIGNS = {"nabla": "∇", "dagger": "†", "top": "T", "prime": "′", "varepsilon": "ε"}
-_WORDS = {"lam": "lambda", "eps": "epsilon"}
 _ENTRY = re.compile(r"( *)([A-Za-z_]\w*(?:, *[A-Za-z_]\w*)*) : (.*)")
-_NAME = re.compile(
-    r"([A-Za-z]+?)(?:_?(hat|bar|mean|tilde))?(?:_?(\d)|_([A-Za-z])|_(dagger))?"
-)
-MARK = "[\u0302-\u0304]"  # an accent
-
-
-@lru_cache(maxsize=4096)
-def symbol(name: str, docstring: str) -> str:
-    r"""Return the symbol of a variable; empty where the docstring has none.
-
-    Examples
-    --------
-    >>> text = "(1) $u = P\\bar x$\n\nl1, ratio : float\n    $\\gamma$ and $k$, >= 0"
-    >>> [symbol(name, text) for name in ("l1", "ratio", "P", "x_mean", "x", "other")]
-    ['γ', 'k', 'P', 'x̄', '', '']
-    """
-    tables, formulas = _read(docstring)
-    if name in tables:
-        return tables[name]
-    for spelled in _spelled(name):
-        letters = r"[\s,]*".join(map(re.escape, spelled.split()))
-        if any(re.search(f"{letters}(?!{MARK})", formula) for formula in formulas):
-            return spelled
-    return ""
 
 
 @lru_cache(maxsize=512)
-def _read(docstring: str) -> tuple[dict[str, str], list[str]]:
-    """The symbols in a docstring's tables, and its formulas."""
+def symbols(docstring: str) -> dict[str, tuple[str, str]]:
+    r"""Return the LaTeX of variables in a docstring's tables, and what they are.
+
+    Examples
+    --------
+    >>> text = "Of\n\nl1, ratio : float\n    $\\gamma$ and $k$, >= 0"
+    >>> symbols(text + "\nx : (n,) tensor, $\\bar x$\n    Mean of the inputs, (50).")
+    {'l1': ('\\gamma', ''), 'ratio': ('k', ''), 'x': ('\\bar x', 'Mean of the inputs')}
+    """
     lines = inspect.cleandoc(docstring).splitlines()
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, str]] = {}
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
         if not (match := _ENTRY.fullmatch(line)):
             continue
         names = [name.strip() for name in match[2].split(",")]
         inside = len(below) - len(below.lstrip()) > len(match[1])
         said = match[3] if "$" in match[3] or not inside else below
-        said = re.findall(r"\$([^$]+)\$", said)
-        if len(said) >= len(names):
-            found |= dict(zip(names, map(plain, said), strict=False))
-    blocks, prose = _blocks(docstring)
-    return found, [*map(plain, blocks + re.findall(r"\$([^$]+)\$", prose))]
-
-
-def plain(latex: str) -> str:
-    r"""Return LaTeX with letters and signs in the place of its commands.
-
-    Examples
-    --------
-    >>> [plain(s) for s in (r"\bar x", r"\rho_{0}", r"A^\dagger", r"\Delta Z")]
-    ['x̄', 'ρ_0', 'A^†', 'Δ Z']
-    """
-    text = re.sub(r"\\(mathrm|text|operatorname)\{[^}]*\}", " ", latex)
-    text = re.sub(r"\\([A-Za-z]+) *", lambda found: _sign(found[1]), text)
-    text = re.sub(r"[{}]", "", text.replace("'", "′").replace(r"\,", " "))
-    text = re.sub(rf"({MARK})\s*(\w|∇)", r"\2\1", text)
-    return re.sub(r"\s+(?=[_^\s])", "", text).strip()
-
-
-def _sign(command: str) -> str:
-    return _ACCENTS.get(command) or _SIGNS.get(command) or f"{_greek(command)} "
-
-
-def _greek(name: str) -> str:
-    """A Greek letter by its name in LaTeX; empty for other names."""
-    kind = "SMALL" if name.islower() else "CAPITAL"
-    word = {"LAMBDA": "LAMDA"}.get(name.upper(), name.upper())
-    try:
-        return unicodedata.lookup(f"GREEK {kind} LETTER {word}")
-    except KeyError:
-        return ""
-
-
-def _spelled(name: str) -> list[str]:
-    """Symbols that a name in ASCII usually stands for, the likeliest first."""
-    if not (parts := _NAME.fullmatch(name)):
-        return []
-    stem, accent, digit, letter, dagger = parts.groups()
-    word = _WORDS.get(stem, stem)
-    if _greek(word):
-        bases = [_greek(word), _greek(word.capitalize())]
-    elif len(stem) > 2:
-        return []
-    else:
-        bases = [" ".join(stem)]
-        bases += [f"Δ {stem[1]}"] if stem[0] == "d" and stem[1:] else []
-    low = digit or letter
-    end = "^†" if dagger else f"_{low}" if low else ""
-    return [base + _ACCENTS.get(accent, "") + end for base in bases]
+        words = re.sub(r"\$[^$]+\$,?", "", below if inside and len(names) == 1 else "")
+        words = re.split("[;.:(]", " ".join(words.split()))[0].strip(" ,>=01")
+        own = re.findall(r"\$([^$]+)\$", said)
+        own = own if len(own) >= len(names) else [""] * len(names)
+        found |= {name: (each, words) for name, each in zip(names, own, strict=False)}
+    return found

@@ -10,10 +10,10 @@ import inspect
 import math
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from numbers import Number
-from types import CodeType, FrameType, MappingProxyType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,16 +33,13 @@ _PLAIN = (Number, str, type(None), np.generic, torch.dtype)
 class Summary(NamedTuple):
     """One value, without the value.
 
-    Of a tensor or array: shape, dtype, device, norm, least and greatest entry, and a
-    coarse picture of the entries, means over blocks. Of anything else: its text.
+    Of a tensor or array: shape, least and greatest entry, and a coarse picture of the
+    entries, means over blocks. Of anything else: its text.
     """
 
     kind: str  # name of the type
     text: str = ""  # how a plain value reads; empty for tensors and arrays
     shape: tuple[int, ...] | None = None
-    dtype: str = ""
-    device: str = ""
-    norm: float = math.nan
     least: float = math.nan
     greatest: float = math.nan
     heat: np.ndarray | None = None  # float32, at most HEAT x HEAT
@@ -55,22 +52,20 @@ def summarise(value: Any) -> Summary:
     Examples
     --------
     >>> s = summarise(torch.tensor([[3.0, 4.0]]))
-    >>> s.shape, s.norm, s.heat.tolist(), summarise(0.5).text
-    ((1, 2), 5.0, [[3.0, 4.0]], '0.5')
+    >>> s.shape, s.greatest, s.heat.tolist(), summarise(0.5).text
+    ((1, 2), 4.0, [[3.0, 4.0]], '0.5')
     """
     kind = type(value).__name__
     if not isinstance(value, torch.Tensor | np.ndarray):
         text = repr(value) if isinstance(value, _PLAIN) else ""
         return Summary(kind, text if len(text) <= TEXT else text[: TEXT - 1] + "…")
-    shape = tuple(value.shape)
-    dtype = str(value.dtype).removeprefix("torch.")
-    device = str(value.device) if isinstance(value, torch.Tensor) else "cpu"
-    x = torch.as_tensor(value).detach() if value.dtype != object else None
-    if x is None or x.is_complex() or not x.numel():
-        return Summary(kind, "", shape, dtype, device)
+    shape, numbers = tuple(value.shape), value.dtype != object
+    x = torch.as_tensor(value).detach() if numbers else torch.empty(0)
+    if x.is_complex() or not x.numel():
+        return Summary(kind, "", shape)
     x = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
-    numbers = torch.stack([torch.linalg.vector_norm(x), x.min(), x.max()]).tolist()
-    return Summary(kind, "", shape, dtype, device, *numbers, heat_map(x))
+    least, greatest = torch.stack([x.min(), x.max()]).tolist()
+    return Summary(kind, "", shape, least, greatest, heat_map(x))
 
 
 def heat_map(x: torch.Tensor) -> np.ndarray:
@@ -123,51 +118,7 @@ def version(value: Any) -> Any:
 
 
 PASSES = 30  # of one line, reached one way, that are kept; more are counted only
-FULL = 16  # lines of one call from one full list of values to the next
 _GENERATOR = 0x20  # flag of a code object
-_NONE: frozenset[str] = frozenset()
-_UNKNOWN: Mapping[str, Summary] = MappingProxyType({})
-
-
-class Values(Mapping):
-    """Summaries by path: those of the line before, and what has changed since."""
-
-    __slots__ = ("_before", "_gone", "_new", "_steps")
-
-    def __init__(
-        self,
-        new: dict[str, Summary],
-        gone: Collection[str] = _NONE,
-        before: "Values | None" = None,
-    ):
-        self._new, self._gone, self._before = new, gone, before
-        self._steps = 0 if before is None else before._steps + 1
-
-    def _all(self) -> dict[str, Summary]:
-        found = {} if self._before is None else self._before._all()
-        for path in self._gone:
-            del found[path]
-        found |= self._new
-        return found
-
-    def __getitem__(self, path: str) -> Summary:
-        return self._all()[path]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    @classmethod
-    def after(cls, before: "Values | None", seen: dict[str, Summary]) -> "Values":
-        """Return the values ``seen``, kept as what differs from the line before."""
-        if before is None or before._steps + 1 >= FULL:
-            return cls(dict(seen))
-        old = before._all()
-        new = {path: s for path, s in seen.items() if old.get(path) is not s}
-        gone = frozenset(old.keys() - seen.keys()) or _NONE
-        return before if not new and not gone else cls(new, gone, before)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -181,7 +132,6 @@ class LineRun:
     turn: int  # how often this path had run before: the index of a loop
     values: Mapping[str, Summary]  # the locals and what they hold, after the line
     changed: frozenset[str]  # paths new or changed since the line before in this call
-    before: Mapping[str, Summary]  # what the changed ones were, where they were there
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -263,22 +213,23 @@ class _Call:
         self.line: int | None = None  # the one that runs now
         # path -> (value, its version, summary)
         self.seen: dict[str, tuple[Any, Any, Summary]] = {}
-        self.values: Values | None = None  # after the last line that was kept
+        self.values: dict[str, Summary] = {}  # after the last line that was kept
 
-    def read(self, frame: FrameType) -> dict[str, Summary | None]:
-        """Summarise what is new or changed in a frame's locals; return what it was."""
-        seen, changed = {}, {}
+    def read(self, frame: FrameType) -> frozenset[str]:
+        """Summarise what is new or changed in a frame's locals; return its paths."""
+        seen, changed = {}, set()
         for local, held in frame.f_locals.items():
             for path, value in leaves(local, held):
+                path = sys.intern(path)
                 mark = version(value)
                 old = self.seen.get(path)
                 if old is None or old[0] is not value or old[1] != mark:
                     if old is None or not _same_plain(old[0], value):
-                        changed[path] = old and old[2]
+                        changed.add(path)
                     old = self._summarised(value, mark)
                 seen[path] = old
         self.seen = seen
-        return changed
+        return frozenset(changed)
 
     def _summarised(self, value, mark):
         # The cache holds the value, too, so that its id is not given away meanwhile.
@@ -306,7 +257,7 @@ class _Tracer:
         self._cache: dict[int, tuple] = {}  # of all calls: one tensor, one summary
         self._turns: dict[tuple, int] = {}
         self._statement = cache(statement)
-        self._once: dict = {}  # equal paths and changes are kept once
+        self._once: dict = {}
 
     def enter(self, frame: FrameType, event: str, arg):
         """A frame begins: follow it or not."""
@@ -346,20 +297,20 @@ class _Tracer:
 
     def _note(self, call, frame):
         path = tuple((f.f_code, c.line) for f, c in self._calls.items())
-        path = self._once.setdefault(path, path)
+        path = self._once.setdefault(path, path)  # equal ones are kept once
         turn = self._turns.get(path, 0)
         self._turns[path] = turn + 1
-        was = call.read(frame)
-        changed = frozenset(was)
+        changed = call.read(frame)
         changed = self._once.setdefault(changed, changed)
         if turn >= PASSES:
             self.left_out += 1
             return
         values = {path: summary for path, (_, _, summary) in call.seen.items()}
-        call.values = Values.after(call.values, values)
+        if values.keys() == call.values.keys() and not changed:
+            values = call.values
+        call.values = values
         where = (frame.f_code, call.line, len(path) - 1, path, turn)
-        before = {path: summary for path, summary in was.items() if summary} or _UNKNOWN
-        self.lines.append(LineRun(*where, call.values, changed, before))
+        self.lines.append(LineRun(*where, values, changed))
 
 
 def _find(frame) -> Callable | None:

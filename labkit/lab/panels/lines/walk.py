@@ -1,14 +1,12 @@
 """Walk the source lines of one real update: the line, its equation, its values."""
 
 import ast
-import base64
 import html
 import inspect
 import linecache
 import math
 import re
 import textwrap
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +17,7 @@ from latex2mathml.converter import convert
 
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.lines.sketch import Picture, pictures
-from labkit.lab.panels.lines.source import MARK, Docstrings, name_of, statement
+from labkit.lab.panels.lines.source import Docstrings, name_of, statement
 from labkit.lab.panels.lines.tracer import LineRun, Recording, Summary, follow_lines
 
 
@@ -51,8 +49,8 @@ class LineStepper:
     ...     y = x * x  # (1)
     ...     return y
     >>> walk = LineStepper(square, 3)
-    >>> walk, walk.result, walk.data["changing"]
-    (LineStepper(2 lines, 1 with an equation), 9, ['y'])
+    >>> walk, walk.result
+    (LineStepper(2 lines, 1 with an equation), 9)
     """
 
     def __init__(
@@ -78,8 +76,7 @@ class LineStepper:
                     turn["picture"] = numbers[id(record)]
 
     def _repr_html_(self) -> str:
-        table = table_html(self.stops, Docstrings(self.recording.functions))
-        return embedded(Path(__file__).with_suffix(".js"), self.data, table)
+        return embedded(Path(__file__).with_suffix(".js"), self.data)
 
     def __repr__(self):
         told = sum(bool(stop["equations"]) for stop in self.data["stops"])
@@ -97,17 +94,15 @@ Stops = list[list[LineRun]]  # of each line its turns
 ROWS = 14  # values shown beside a line: the changed ones first
 
 
-class _Table(list):
-    """What occurs often is kept once: ``table(item)`` is its number."""
+class _Table(dict):
+    """What occurs often is kept once, in order: ``table(item)`` is its number."""
 
-    def __init__(self):
-        self._numbers = {}
+    def __call__(self, item) -> int:
+        return self.setdefault(item, len(self))
 
-    def __call__(self, item, key=None) -> int:
-        number = self._numbers.setdefault(item if key is None else key, len(self))
-        if number == len(self):
-            self.append(item)
-        return number
+
+HEAD = "<tr><th>name</th><th>symbol</th><th>shape</th><th>entries</th></tr>"
+FEW = 8  # entries of a tensor that are written out
 
 
 def walk_data(recording: Recording, stops: Stops) -> dict:
@@ -117,25 +112,23 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
     -------
     dict
         ``stops`` name by their numbers ``functions`` (with their source) and
-        ``equations``, and have ``turns``: of each its ``rows`` (number of the name,
-        of the summary after the line and before it, whether changed), how many values
-        ``more`` there are, and the variables ``changed``. ``names`` are paths with
-        their symbols, ``summaries`` values, their pictures as float32 in base64.
+        ``equations``, and have ``turns``: of each its ``rows``, and its ``symbols``
+        with what these stand for. Equations, rows and symbols are HTML.
     """
     docs = Docstrings(recording.functions)
-    functions, names, summaries, equations = _Table(), _Table(), _Table(), _Table()
+    functions, rows, symbols, equations = _Table(), _Table(), _Table(), _Table()
 
     def turn(record):
-        order = ranked(record)
-        rows = []
-        for path in order[:ROWS]:
-            name = names((path, symbol_html(docs.symbol(record, path))))
-            after, before = record.values[path], record.before.get(path)
-            pair = [None if s is None else summaries(s, id(s)) for s in (after, before)]
-            same = path not in record.changed
-            rows.append([name, pair[0], pair[0] if same else pair[1], int(not same)])
-        changed = sorted({variable_of(path) for path in record.changed})
-        return {"rows": rows, "more": len(order) - len(rows), "changed": changed}
+        found = {"rows": [], "symbols": []}
+        for path in ranked(record)[:ROWS]:
+            symbol, words = docs.symbol(record, path)
+            symbol, changed = symbol and mathml(symbol), path in record.changed
+            found["rows"].append(
+                rows(row_html(path, symbol, record.values[path], changed))
+            )
+            if symbol and words:
+                found["symbols"].append(symbols(f"{symbol} {html.escape(words)}"))
+        return found
 
     def stop(number, records):
         first = records[0]
@@ -152,31 +145,24 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
     return {
         "stops": [stop(number, records) for number, records in enumerate(stops)],
         "functions": [source_lines(code) for code in functions],
-        "changing": changing(stops),
-        "names": names,
-        "equations": equations,
-        "summaries": [_summary(s) for s in summaries],
+        "rows": list(rows),
+        "symbols": list(symbols),
+        "equations": list(equations),
+        "head": HEAD,
     }
 
 
-def changing(stops: Stops) -> list[str]:
-    """Return the variables that lines change, locals first."""
-    paths = (p for stop in stops for r in stop for p in sorted(r.changed))
-    found = dict.fromkeys(map(variable_of, paths))
-    return sorted(found, key=lambda variable: not variable.isidentifier())
-
-
-def variable_of(path: str) -> str:
-    """The variable that a path leads from, or the attribute of ``self``.
-
-    Examples
-    --------
-    >>> variable_of("W"), variable_of("d[3]"), variable_of('new["A"][0]')
-    ('W', 'd', 'new')
-    >>> variable_of("point.inputs[0]"), variable_of("self.A"), variable_of("self.R[1]")
-    ('point', 'self.A', 'self.R')
-    """
-    return re.match(r"(self\.)?[^.\[]+", path)[0]
+def row_html(path: str, symbol: str, value: Summary, changed: bool) -> str:
+    """Return a row of the table of values: few entries, or their range."""
+    shape = " × ".join(map(str, value.shape or ())) or "scalar"
+    entries = html.escape(value.text)
+    if not math.isnan(value.least):
+        entries = f"{value.least:.4g} … {value.greatest:.4g}"
+        if math.prod(value.shape) <= FEW:
+            entries = " ".join(f"{entry:.4g}" for entry in value.heat.flat)
+    cells = path, symbol, shape if value.shape is not None else value.kind, entries
+    inside = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f'<tr class="changed">{inside}</tr>' if changed else f"<tr>{inside}</tr>"
 
 
 def source_lines(code: CodeType) -> dict:
@@ -230,54 +216,6 @@ def ranked(record: LineRun) -> list[str]:
         return path not in record.changed, *(not n for n in near), held_by == "self"
 
     return sorted(record.values, key=rank)
-
-
-def _summary(s: Summary) -> dict:
-    shape = "" if s.shape is None else " × ".join(map(str, s.shape)) or "scalar"
-    numbers = (s.norm, s.least, s.greatest)
-    numbers = ["" if math.isnan(number) else f"{number:.4g}" for number in numbers]
-    found = {"cells": [shape, s.dtype or s.kind, s.device, *numbers], "text": s.text}
-    if s.heat is not None:
-        heat = base64.b64encode(s.heat.astype("<f4").tobytes()).decode()
-        found |= {"heat": heat, "columns": s.heat.shape[1]}
-    return found
-
-
-def symbol_html(text: str) -> str:
-    """Return a symbol as HTML: letters, accents, one level of sub- and superscripts.
-
-    Examples
-    --------
-    >>> symbol_html("x̄"), symbol_html("ρ_0"), symbol_html("A^†")
-    ('<i>x̄</i>', '<i>ρ</i><sub>0</sub>', '<i>A</i><sup>†</sup>')
-    """
-
-    def marked(found):
-        place = {"_": "sub", "^": "sup"}.get(found[1])
-        if place:
-            return f"<{place}>{found[2]}</{place}>"
-        return f"<i>{found[2]}</i>" if found[2][0].isalpha() else found[2]
-
-    text = html.escape(unicodedata.normalize("NFC", text), quote=False)
-    return re.sub(rf"([_^]?)([^\W_]{MARK}?|[†∇′]{MARK}?)", marked, text)
-
-
-def table_html(stops: Stops, docs: Docstrings) -> str:
-    """Return all stops as one table: function, line, source, equations, changes."""
-    names, left = "function line source equation changed".split(), "text-align: left"
-    rows = ["".join(f'<th style="{left}">{name}</th>' for name in names)]
-    for stop in stops:
-        record = stop[0]
-        turns = f" × {len(stop)}" if len(stop) > 1 else ""
-        cells = (
-            "&nbsp;&nbsp;" * record.depth + html.escape(record.code.co_qualname),
-            str(record.line) + turns,
-            f"<code>{html.escape(_text(record))}</code>",
-            equation_html(docs.equations(record)),
-            html.escape(", ".join(sorted(record.changed)[:4])),
-        )
-        rows.append("".join(f'<td style="{left}">{cell}</td>' for cell in cells))
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 @lru_cache(maxsize=512)

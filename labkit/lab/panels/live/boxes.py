@@ -11,6 +11,7 @@ from labkit.lab.panels.figures.plot import Plot
 from labkit.lab.panels.figures.shown import Page, Shown
 
 RIGHT, LARGE, SMALL, NONE = "right", "too large", "too small", "not a number"
+FILL, ALL = "Fill in a box and press Enter.", "All right."
 ROOM, TITLE = {"width": "240px"}, {"description_width": "150px"}
 SIDES = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "0 24px"}
 DRAWN = {"flex": "1 1 420px", "min_width": "0"}
@@ -31,6 +32,7 @@ class Boxes(Shown):
     Attributes
     ----------
     boxes, marks : lists of Text and Label, what is filled in and what is said of it
+    line : HTML, what is to be done, or that all is right
 
     Examples
     --------
@@ -64,7 +66,8 @@ class Boxes(Shown):
         for box, mark in zip(self.boxes, self.marks, strict=True):
             box.observe(self._filled, "value")
             rows.append(HBox([box, mark]))
-        shown = [VBox([*rows, HTML("<i>Fill in a box and press Enter.</i>")])]
+        self.line = HTML(f"<i>{FILL}</i>")
+        shown = [VBox([*rows, self.line])]
         if self._draw:
             self.plot = Plot(lambda: self._draw(self._values()))
             shown.append(VBox([self.plot], layout=DRAWN))
@@ -77,6 +80,8 @@ class Boxes(Shown):
             self.marks, self.boxes, values, right, strict=True
         ):
             mark.value = self.judged(value, answer) if box.value.strip() else ""
+        done = all(mark.value == RIGHT for mark in self.marks)
+        self.line.value = f"<i>{ALL if done else FILL}</i>"
         if self._draw:
             self.plot.changed()
 

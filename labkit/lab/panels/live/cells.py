@@ -1,7 +1,6 @@
-"""Panels that run: one at a time from each cell of a notebook, and each its share."""
+"""Panels that run: those that a cell made end when it runs again."""
 
 import asyncio
-import time
 import weakref
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -35,32 +34,6 @@ def _parent() -> dict:  # the message that the kernel answers by what runs now
     return getattr(get_ipython(), "get_parent", dict)()
 
 
-_shares: "weakref.WeakSet[Share]" = weakref.WeakSet()
-
-
-class Share:
-    """Kernel time of one loop among several that run at once.
-
-    A loop takes a step only while no other that is ready for one has had less time. A
-    loop that slept, as at a low speed, is not paid back what it did not use.
-    """
-
-    def __init__(self):
-        self.seconds, self.ready = 0.0, False
-        _shares.add(self)
-
-    def wake(self) -> None:
-        """Be ready for a step."""
-        others = [other.seconds for other in _shares if other.ready]
-        self.seconds = max([self.seconds, *([min(others)] if others else [])])
-        self.ready = True
-
-    @property
-    def ahead(self) -> bool:
-        """Whether another loop that is ready has had less time."""
-        return any(o.seconds < self.seconds for o in _shares if o.ready)
-
-
 def begin(work: Coroutine, loop: asyncio.AbstractEventLoop) -> asyncio.Task | Future:
     """Begin a task on the loop of the cells, from whichever thread."""
     if loop is loop_here():
@@ -70,19 +43,10 @@ def begin(work: Coroutine, loop: asyncio.AbstractEventLoop) -> asyncio.Task | Fu
 
 async def run(stepper_ref: weakref.ref, turn: object) -> None:
     """Run a stepper, held weakly: one that nobody can reach any more stops."""
-    share, wait = Share(), 0.0
-    try:
-        while wait is not None:
-            share.wake()
-            while share.ahead:
-                await asyncio.sleep(MIN_SLEEP)
-            if not (stepper := stepper_ref()):
-                return
-            begin = time.monotonic()
-            wait = stepper.take(turn)
-            del stepper
-            share.seconds += time.monotonic() - begin
-            share.ready = wait == MIN_SLEEP
-            await asyncio.sleep(wait or 0)
-    finally:  # also of an interrupt, whose traceback keeps the share
-        share.ready = False
+    wait = 0.0
+    while wait is not None:
+        await asyncio.sleep(wait)
+        if not (stepper := stepper_ref()):
+            return
+        wait = stepper.take(turn)
+        del stepper

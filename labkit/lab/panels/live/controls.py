@@ -9,17 +9,14 @@ from typing import Any
 import ipywidgets as widgets
 
 from labkit.lab.panels.figures.shown import Page, Shown
-from labkit.lab.panels.live.busy import Aria
+from labkit.lab.panels.live.aria import Aria
 from labkit.lab.panels.live.experiment import Knob, knobs_of
-from labkit.lab.panels.live.twin import ANSWERS
+from labkit.lab.panels.live.turn import ANSWERS
 
 LAYOUT = {"width": "auto", "margin": "0"}
 STYLE = {"description_width": "auto"}
 SKIP = "skip"  # the answer of a reader who does not want to predict
 SAME = 1e-6  # a smaller change, as a share, is a slider's rounding, and no turn
-# Of the static table.
-COLUMNS = ("parameter", "value", "unit", "allowed", "a change", "what", "look for")
-
 # A column of knobs, or rows of them where it is wide: the name above each, what it does
 # in one place below them all, while it is touched. The rest is folded by a button, in
 # the page alone, since a kernel may be at work.
@@ -50,16 +47,26 @@ _STYLE = """<style>
     padding: 4px 8px; border: 1px solid var(--jp-border-color1, #bdbdbd);
     background: var(--jp-layout-color1, white)}
 }
+/* Where there is room for it beside them, as in a page that is enlarged, it covers no
+   button. */
+@container (min-width: 400px) {
+  .labkit-controls.labkit-controls {padding-right: 208px; min-height: 140px}
+  .labkit-controls .labkit-knob-hint {top: 0; left: auto; width: 184px;
+    max-height: 100%}
+}
 .labkit-knob-row:focus-within > .labkit-knob-hint {visibility: visible}
 .labkit-knobs:not(:focus-within) > .labkit-knob-row:hover > .labkit-knob-hint {
   visibility: visible}
 .labkit-controls .labkit-waits > .labkit-knob-hint {visibility: visible; z-index: 3}
 .labkit-waits .labkit-predict {outline: 2px solid #C25310; outline-offset: 2px}
+.labkit-screen .jupyter-widgets.labkit-note {white-space: normal; height: auto}
 .labkit-knob-text .widget-html-content {line-height: 1.35; padding: 2px 0;
   font-size: 12px; color: var(--jp-ui-font-color1, inherit)}
 .labkit-knob-row .labkit-predict {flex-flow: row wrap; height: auto; margin: 0}
 .labkit-predict.labkit-predict .widget-label {white-space: normal; height: auto}
 .labkit-predict .widget-toggle-button {padding: 0 6px; font-size: 12px}
+.labkit-right .mod-active::after {content: " ✓"}
+.labkit-wrong .mod-active::after {content: " ✗"}
 .labkit-knob-mark {border: 1px solid currentColor; border-radius: 3px; padding: 0 4px;
   margin-right: 4px; white-space: nowrap}
 .labkit-controls .labkit-folded {display: none}
@@ -78,7 +85,7 @@ class Controls(Shown):
     ----------
     parameters : dataclass instance, the first values; fields may be made by `knob`
     front : sequence of str, knobs always in sight; all if not given, else folded
-    interactive : bool, make widgets; otherwise a static table is shown
+    interactive : bool, make widgets; otherwise the values are shown
 
     Attributes
     ----------
@@ -88,10 +95,11 @@ class Controls(Shown):
         (``labkit-predict``); a button that unfolds more knobs, and a button that goes
         back to the first values (``labkit-knobs-reset``).
     widgets : dict, the knobs by field name; empty headless
-    asks : callable
+    asks : callable, from the name of a knob
         Whether a knob that is about a column waits for a prediction when a hand turns
         it. The reader may skip the question; the knob then waits no more until it is
         answered again.
+    asked : dict, the questions by the names of their knobs
 
     Raises
     ------
@@ -132,8 +140,8 @@ class Controls(Shown):
         self._observers: dict[object, Callable] = {}
         self._quiet = False  # true while the widgets follow the values, not the user
         self.interactive, self.widget = interactive, None
-        self.widgets, self._texts, self._asked, self._rows = {}, {}, {}, {}
-        self.asks: Callable[[], bool] = lambda: False
+        self.widgets, self._texts, self.asked, self._rows = {}, {}, {}, {}
+        self.asks: Callable[[str], bool] = lambda name: False
         self._answers = {}  # by name of a knob that is not turned yet
         self._skipped = set()  # names of knobs that wait for no prediction
         self._held = None  # name and value of a knob that waits for one
@@ -197,6 +205,13 @@ class Controls(Shown):
         """Return the user's answer to the knob's question, and ask it anew."""
         return self._answers.pop(name, None)
 
+    def judge(self, name: str | None, right: bool = False) -> None:
+        """Mark the answer to a knob's question as right or wrong, and no other."""
+        for each, asked in self.asked.items():
+            asked.remove_class("labkit-right").remove_class("labkit-wrong")
+            if each == name:
+                asked.add_class("labkit-right" if right else "labkit-wrong")
+
     def _by_hand(self, name: str, value: Any) -> Any:
         """Return a value within its bounds, without what a slider has rounded."""
         knob, now = self._knobs[name], getattr(self._value, name)
@@ -258,7 +273,7 @@ class Controls(Shown):
             look = {"style": look, "description": f"Which way will {words} go?"}
             asked = widgets.ToggleButtons(options=(*ANSWERS, SKIP), value=None, **look)
             asked.observe(lambda change: self._answered(name, change["new"]), "value")
-            self._asked[name] = asked.add_class("labkit-predict")
+            self.asked[name] = asked.add_class("labkit-predict")
             parts.insert(0, asked)  # the text below it may be long
         hint = widgets.VBox(parts).add_class("labkit-knob-hint")
         self._rows[name] = widgets.VBox([made, hint]).add_class("labkit-knob-row")
@@ -280,12 +295,12 @@ class Controls(Shown):
         """Take over what the user set; what the dataclass refuses is put back."""
         if self._quiet:
             return
-        asked = self._asked.get(name)
+        asked = self.asked.get(name)
         known = self._answers.keys() | self._skipped
         if (
             asked
             and name not in known
-            and self.asks()
+            and self.asks(name)
             and self._by_hand(name, value) != getattr(self._value, name)
         ):
             self._hold(name, value)
@@ -301,7 +316,7 @@ class Controls(Shown):
             if before != name:
                 self._show()
         if name is not None:
-            self._held, self._asked[name].value = (name, value), None
+            self._held, self.asked[name].value = (name, value), None
             self._rows[name].add_class("labkit-waits")
             title = html.escape(self._knobs[name].title)
             said = f"<b>{title}</b> waits: predict what it does, or skip."
@@ -313,7 +328,7 @@ class Controls(Shown):
             return
         if answer == SKIP:
             self._skipped.add(name)
-            self._asked[name].value = None
+            self.asked[name].value = None
         else:
             self._skipped.discard(name)
             self._answers[name] = answer
@@ -334,14 +349,7 @@ class Controls(Shown):
 
     @property
     def _still(self) -> Page:
-        cells = ["".join(f"<th>{title}</th>" for title in COLUMNS)]
-        for name in self._knobs:
-            knob, value = self._knobs[name], getattr(self._value, name)
-            row = (knob.label or name, value, knob.unit, knob.allowed)
-            row += (self._effect(name), knob.help, knob.look_for)
-            cells.append("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row))
-        rows = "".join(f"<tr>{row}</tr>" for row in cells)
-        return Page(f"<table>{rows}</table>", repr(self))
+        return Page(f"<p>{html.escape(repr(self))}</p>", repr(self))
 
     def __repr__(self) -> str:
         return f"Controls({self._value!r})"

@@ -1,12 +1,11 @@
-"""Knobs, buttons and a live figure around one generator of rows."""
+"""Knobs, buttons and a live figure around one run of an experiment."""
 
 import contextlib
 import math
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -18,28 +17,29 @@ from labkit.check import check_options, integer
 from labkit.instruments import Trace
 from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.figures.images import Pictures, Scene
-from labkit.lab.panels.figures.kinds import number
 from labkit.lab.panels.figures.shown import Shown, close, embedded, loop_here
-from labkit.lab.panels.live.cells import begin, replace_earlier, run
+from labkit.lab.panels.live.cells import MIN_SLEEP, begin, replace_earlier, run
 from labkit.lab.panels.live.controls import Controls
 from labkit.lab.panels.live.experiment import Experiment, knobs_of
 from labkit.lab.panels.live.live_plot import LivePlot
 from labkit.lab.panels.live.played import packed, played
 from labkit.lab.panels.live.predictions import Prediction, keep, score
+from labkit.lab.panels.live.run import Run
 from labkit.lab.panels.live.stepper import Stepper
-from labkit.lab.panels.live.twin import LONGEST, ROWS, Twin, replay
+from labkit.lab.panels.live.turn import Question, Turn, Turns
 
 PLAY = Path(__file__).with_name("play.js")
 SEEN = 5  # steps per second of a picture, so that its story is seen
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
 READY = "Press Run, or Step."
 FIRST = 2  # plots that are open
+LEAST, MOST = 20, 60  # steps of a picture that a page plays
 SCREEN = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 16px"}
 LEFT = {"flex": "1 1 212px", "max_width": "100%", "min_width": "0"}
 RIGHT = {"flex": "1000 1 600px", "max_width": "100%", "min_width": "0"}
 # What a turned knob does is written under the picture, so that the picture stays.
 BELOW = {"flex_flow": "row wrap", "grid_gap": "0 12px"}
-_UNMARKED = (-math.inf, set(), None)  # the newest mark: when, of what, at which step
+_UNMARKED = (-math.inf, [], None)  # the newest mark: when, of what, at which step
 
 
 class LiveLab(Shown):
@@ -49,7 +49,9 @@ class LiveLab(Shown):
     mark at that step, and its row of the trace gets a column ``turned``. Any other knob
     begins the run anew, with a trace of its own; so does every knob once the run has
     ended. What a turn did is told by a comparison with the same run without the turn,
-    see :class:`~labkit.lab.panels.live.twin.Twin`.
+    see :class:`~labkit.lab.panels.live.turn.Turn`. For a knob that holds from the next
+    step on that is a second run, which follows this one while nothing else is to be
+    done; such a knob asks only while the second run has come as far.
 
     Parameters
     ----------
@@ -60,8 +62,8 @@ class LiveLab(Shown):
         Shows what rows hold under ``pictures``, above the figure. Headless it has to be
         displayed by itself.
     interactive : bool
-        Show widgets; otherwise show the figure. In a page without a kernel the run can
-        be played then, and the knobs turned for which ``playable`` has values.
+        Show widgets; otherwise show the figure. In a page without a kernel a picture
+        is played then, and the knobs turned for which ``playable`` has values.
     folder, device : str, where traces are written, if anywhere; noted in the traces
     figure : keywords of :class:`~labkit.lab.panels.LivePlot`, such as ``height``
 
@@ -92,18 +94,15 @@ class LiveLab(Shown):
         self.controls = Controls(
             knobs or experiment.knobs(), front=experiment.front, interactive=interactive
         )
-        # The one object that the run reads; turning a knob sets its attribute.
-        self._settings = SimpleNamespace(**vars(self.controls.value))
-        self._pending = {}  # turned since the last row, by name
-        self._marked = _UNMARKED
-        self._dragging = False  # the same drag as before turns a knob on
         self.note = Label().add_class("labkit-note")
         self.turned = Label().add_class("labkit-turned")
-        self.outcome, self._twin = Label().add_class("labkit-outcome"), None
-        self._restarts, self._row, self._score = 0, None, ""
-        self._followers, self._task = [], None  # the task computes the twin
-        self._count, self._spent = 0, 0.0  # measured rows of this run, their seconds
-        self._begun, self._turns = dict(vars(self._settings)), []
+        self.outcome = Label().add_class("labkit-outcome")
+        self._question, self._told = None, None  # the turn whose answer is kept
+        self._task = None  # it has the twins follow
+        self._row, self._pending, self._marked = None, {}, _UNMARKED
+        self._dragging = False  # the same drag as before turns a knob on
+        self._followers, self._traces = [], 0
+        self.turns = Turns(self._new_run(), 2 if loop_here() else math.inf)
         self.trace = self._new_trace()
         self.plot = None
         if experiment.panels:
@@ -117,16 +116,15 @@ class LiveLab(Shown):
                 **figure,
             )
         self.stepper = Stepper(
-            self._rows,
+            lambda: self.turns.run,
             on_record=self._log,
-            on_show=self._look_back,
             on_reset=self._restart,
             on_status=self._tell,
             interactive=interactive,
             speed=SEEN if experiment.picture else "max",
             beside=(self.note,),
         )
-        self.controls.observe(self._turn)
+        self.controls.observe(self._turned)
         self.controls.asks = self._can_answer
         self.widget = None
         if interactive:
@@ -143,12 +141,9 @@ class LiveLab(Shown):
 
     def _build(self) -> Box:
         """Knobs left of buttons and figure; above them where it is narrow."""
-        shown = [self.stepper.widget]
-        if self.pictures:
-            shown.append(self.pictures.widget)
-        if self.plot:
-            shown.append(self.plot.widget)
-        below = []
+        parts = filter(None, (self.pictures, self.plot))
+        shown = [self.stepper.widget, *(part.widget for part in parts)]
+        below = [self.turned, self.outcome]
         count, pictured = len(self.experiment.panels), bool(self.experiment.picture)
         if self.plot and pictured:  # both would be more than a screen
             self.plot.widget.layout.display = "none"
@@ -157,25 +152,12 @@ class LiveLab(Shown):
             said = {"description": name, "icon": "plus"}
             more = ToggleButton(**said, tooltip="Show the other plots, or hide them")
             more.observe(lambda change: self._unfold(change["new"]), "value")
-            below.append(more.add_class("labkit-all-plots"))
-        below += self.turned, self.outcome
+            below.insert(0, more.add_class("labkit-all-plots"))
         shown.append(HBox(below, layout=BELOW))
         left = VBox([self.controls.widget], layout=LEFT).add_class("labkit-side")
         sides = left, VBox(shown, layout=RIGHT)
         screen = Box(sides, layout=SCREEN).add_class("labkit-screen")
         return screen.add_class("labkit-pictured") if pictured else screen
-
-    def _open(self) -> None:
-        """Show what is there before the first step, and what moves it."""
-        if self.experiment.opening and self.experiment.picture:
-            draws = contextlib.nullcontext()
-            if not self.at_once:  # an opening may draw weights
-                draws = torch.random.fork_rng(devices=[])
-            with draws:
-                now = self.experiment.opening(self._settings, *self.problem)
-            self.pictures.draw(now)
-            self.pictures.update()
-        self.note.value = READY
 
     def _unfold(self, unfolded: bool) -> None:
         """Show all plots, or fewer: none where there is a picture."""
@@ -205,84 +187,170 @@ class LiveLab(Shown):
         ValueError if ``steps`` is no integer of at least 0.
         """
         check_options({"steps": steps}, {"steps": integer(0)})
-        done = 0
-        while done < steps and not self.stepper.exhausted:
-            row = self.stepper.step()
-            done += row is not None and row.get("measured", True)
+        end = self.turns.run.count + steps
+        while self.turns.run.count < end and not self.stepper.exhausted:
+            self.stepper.step()
         for part in filter(None, (self.plot, self.pictures)):
             part.update()
         return self.trace.frame()
 
-    def _rows(self) -> Iterator[Mapping]:
-        """Yield the experiment's rows; note how long the measured ones take."""
-        rows = self.experiment.rows(self._settings, *self.problem)
-        while True:
-            begin = time.monotonic()
-            if (row := next(rows, None)) is None:
-                return
-            if row.get("measured", True) and self._count:  # the first one imports
-                self._spent += time.monotonic() - begin
-            yield row
+    # The run
 
-    def _log(self, row):
+    def _new_run(self) -> Run:
+        return Run(self.experiment, self.problem, vars(self.controls.value))
+
+    def _new_trace(self) -> Trace:
+        self._traces += 1
+        file = f"{self.experiment.name}-{self._traces}.jsonl"
+        knobs = vars(self.controls.value)
+        where = Path(self.folder) / file if self.folder else None
+        return Trace(
+            where, parameters=knobs, device=self.device, seed=knobs.get("seed")
+        )
+
+    def _open(self) -> None:
+        """Show what is there before the first step, and what moves it."""
+        if self.experiment.opening and self.experiment.picture:
+            draws = contextlib.nullcontext()
+            if not self.at_once:  # an opening may draw weights
+                draws = torch.random.fork_rng(devices=[])
+            with draws:
+                now = self.experiment.opening(self.turns.run.settings, *self.problem)
+            self.pictures.draw(now)
+            self.pictures.update()
+        self.note.value = READY
+
+    def _log(self, row: Mapping) -> None:
+        """Take in a new row of the run."""
         scalars = {key: row[key] for key in row if key != "pictures"}
         if self._pending:
-            scalars["turned"] = _values(self._pending, " = ")
+            scalars["turned"] = self._in_words(" = ")
             self._pending = {}
         self.trace.log(**scalars)
         self._row = row
-        if row.get("measured", True):
-            self._count += 1
-            if self._twin:
-                self._twin.add(row)
-                self._compare()
-        self._draw(row)
-        for callback in self._followers:
-            callback(scalars, dict(vars(self._settings)))
-
-    def _tell(self):
-        """Write the status of the newest row; not at each row, to spare the page."""
-        if self._row is not None and self.experiment.status:
-            self.note.value = self.experiment.status(self._row)
-        if self._twin:
-            self.outcome.value = f"{self._twin}{self._score}"
-
-    def _look_back(self, row):
-        self._draw(row)
-
-    def _draw(self, row):
         if self.pictures and "pictures" in row:
             self.pictures.draw(row["pictures"], f"Step {row['step']}")
+        self._wake()
+        for callback in self._followers:
+            callback(scalars, dict(vars(self.turns.run.settings)))
 
-    def _turn(self, knobs, changed):
+    def _tell(self) -> None:
+        """Write the status of the newest row; not at each row, to spare the page."""
+        if self._row is None:
+            return
+        if self.experiment.status:
+            self.note.value = self.experiment.status(self._row)
+        if self._over:
+            self._compare()
+
+    def _restart(self) -> None:
+        if self._row is None and self.pictures:
+            self.pictures.now = None  # what nothing has moved leaves no grey behind
+        self._row, self._pending, self._marked = None, {}, _UNMARKED
+        self.turned.value = ""
+        self.turns.begin_anew(self._new_run(), self._question)
+        self.trace.close()
+        self.trace = self._new_trace()
+        if self.plot:
+            self.plot.attach(self.trace)
+        if self.pictures:
+            self.pictures.clear()
+        self._open()
+        self._wake()
+
+    # Turned knobs
+
+    def _turned(self, knobs: Any, changed: Sequence[str]) -> None:
+        """Hear that knobs have been turned."""
         restarting = [name for name in changed if self.controls.restarts(name)]
         with self.stepper.between_steps():
-            ended = self.stepper.exhausted or self.stepper.error is not None
-            twin = self._twin_of(changed, anew=bool(ended or restarting))
-            vars(self._settings).update(vars(knobs))
-            if ended:
-                self._begin_anew(changed, ", which had ended")
-            elif restarting:
-                self._begin_anew(restarting)
+            on, question = self._goes_on(changed), self._asked(changed)
+            if self._over or restarting:
+                self._question = question
+                self._begin_anew(restarting or changed)
+                self._question = None
+                return
+            values = {name: getattr(knobs, name) for name in changed}
+            if on:
+                self.turns.goes_on(values, question.predicted)
             else:
-                self._go_on({name: getattr(knobs, name) for name in changed})
-                if self._row is None:
-                    self._open()
-                elif self.experiment.afresh and self.pictures.now is not None:
-                    now = self.experiment.afresh(self.pictures.now, knobs)
-                    self.pictures.draw(now)
-            self._compare_with(twin)
+                self.turns.tell(values, question)
+            self._mark(values)
+            if self._row is None:
+                self._open()
+            elif self.experiment.afresh and self.pictures.now is not None:
+                self.pictures.draw(self.experiment.afresh(self.pictures.now, knobs))
+            self._wake()
 
-    def _dragged(self, change):
+    @property
+    def _over(self) -> bool:
+        return self.stepper.exhausted or self.stepper.error is not None
+
+    def _asked(self, changed: Sequence[str]) -> Question | None:
+        """Return what one turned knob asks, if it is about something."""
+        answers = [self.controls.take_prediction(name) for name in changed]
+        words, column = self.controls.about(changed[0])
+        if not self.interactive or not column or len(changed) > 1:
+            return None
+        return Question(changed[0], column, words, answers[0])
+
+    def _can_answer(self, name: str) -> bool:
+        """Whether what a turn does now can be said afterwards, of it alone."""
+        with self.stepper.between_steps():
+            anew = self._over or self.controls.restarts(name)
+            return not self.turns.open and (anew or self.turns.level())
+
+    def _goes_on(self, changed: Sequence[str]) -> bool:
+        """Whether the hand that made the newest turn turns the same knob further."""
+        turn = self.turns.newest
+        same = turn and list(changed) == [turn.question.knob]
+        return bool(same) and (self._dragging or not turn.whole)
+
+    def _begin_anew(self, names: Sequence[str]) -> None:
+        """Restart; what ran, or had run to its end before the eyes of someone, runs."""
+        why = ", which had ended" * self._over
+        seen = self.interactive and self.stepper.exhausted and self.stepper.loop
+        running = self.stepper.running or seen
+        self.stepper.reset()
+        verb = "restarts" if len(names) == 1 else "restart"
+        names = " and ".join(names).replace("_", " ")
+        self.turned.value = f"{names} {verb} the run{why}"
+        if running:
+            self.stepper.start()
+
+    def _mark(self, values: Mapping[str, Any]) -> None:
+        """Mark the next step, from which on the run reads the new values."""
+        self._pending |= values
+        rows = self.trace.rows
+        step = rows[-1]["step"] + 1 if rows else 1
+        self.turned.value = f"{self._in_words(' = ')} from step {step} on"
+        now, (then, names, at) = time.monotonic(), self._marked
+        instead_of = at if names == list(values) and now - then < TOGETHER else None
+        self._marked = now, list(values), step
+        if rows and self.plot:  # else there is no before to tell apart
+            self.plot.mark(step, self._in_words(" "), instead_of)
+
+    def _in_words(self, between: str) -> str:
+        """What was turned; of a knob that takes any text, its title alone."""
+        knobs = knobs_of(self.controls.value)
+        said = []
+        for name, value in self._pending.items():
+            knob = knobs[name]
+            words = (knob.label or name).replace("_", " ")
+            shown = f"{value:.4g}" if isinstance(value, float) else value
+            said.append(
+                f"{words}{between}{shown}" if knob.span != "any text" else words
+            )
+        return ", ".join(said)
+
+    def _dragged(self, change: Mapping) -> None:
         """Turn the knobs that a hand on the picture means, a drag as one turn."""
         before, touched = change["old"], change["new"]
+        name, index = touched["name"], touched["index"]
+        point = float(touched["x"]), float(touched["y"])
+        if (now := self.pictures.now) is None:
+            return
         try:
-            name, index = touched["name"], touched["index"]
-            point = float(touched["x"]), float(touched["y"])
-            if not all(map(math.isfinite, point)) or not (index is None or index >= 0):
-                raise ValueError(f"there is no place {index} at {point}")
-            if (now := self.pictures.now) is None:
-                raise ValueError("no step is drawn")
             knobs = self.experiment.drag(now, self.controls.value, name, index, point)
         except (LookupError, TypeError, ValueError) as error:
             self.turned.value = f"nothing is turned: {error}"
@@ -293,163 +361,61 @@ class LiveLab(Shown):
         finally:
             self._dragging = False
 
-    def _can_answer(self) -> bool:
-        """Whether what a turn does now can be said afterwards."""
-        return self._count > 0 and self._spent_on(self._count + ROWS) <= LONGEST
+    # What a turn does
 
-    def _unit_of(self, column: str) -> str:
-        """Return what stands behind a value of a column, perhaps a per cent sign."""
-        drawn = (p for p in self.experiment.panels if column in p.columns)
-        return " %" if any(panel.y_title.endswith("%") for panel in drawn) else ""
+    def _wake(self) -> None:
+        """Have the twins follow the run, beside it where there is an event loop."""
+        if not self.interactive:
+            return
+        self._compare()
+        if loop := self.stepper.loop:
+            if self._task is None or self._task.done():
+                self._task = begin(run(weakref.ref(self), None), loop)
+        else:
+            while self.turns.newest and self.turns.newest.catch_up():
+                self._compare()
 
-    def _spent_on(self, count: int) -> float:
-        """Return the seconds that so many rows are expected to take."""
-        return self._spent / max(self._count - 1, 1) * count
-
-    def _twin_of(self, changed, anew: bool) -> Twin | None:
-        """Return the run without this turn of one knob that is about a column.
-
-        A hand that turns a knob on, or drags, makes one turn, from its first value on.
-        """
-        answers = {name: self.controls.take_prediction(name) for name in changed}
-        if not self._count or not self.interactive or len(changed) != 1:
-            return None
-        words, column = self.controls.about(changed[0])
-        if not column:
-            return None
-        (name, answer), last = answers.popitem(), self._twin
-        then, names, _ = self._marked
-        soon = names == {name} and time.monotonic() - then < TOGETHER
-        on = self._dragging or (soon and not last.whole) if last else False
-        if on and last.knob == name and not anew:
-            last.again(self._count)
-            last.predicted = answer or last.predicted
-            return last
-        rows = (r for r in reversed(self.trace.rows) if r.get("measured", True))
-        known = (number(row.get(column)) for row in rows)
-        since = 0 if anew else self._count
-        begun, turns = self._begun, self._turns
-        if anew:
-            begun, turns = vars(self._settings), ()
-        return Twin(
-            replay(self.experiment, self.problem, dict(begun), list(turns)),
-            name,
-            column,
-            words,
-            since=since,
-            known=next(filter(math.isfinite, known), math.nan),
-            predicted=answer,
-            unit=self._unit_of(column),
-            seconds=self._spent_on(since + ROWS),
-            lock=self.stepper.between_steps(),
-            on_row=self._compare,
-        )
-
-    def _compare_with(self, twin: Twin | None) -> None:
-        """Begin to compute the run without the turn; the one before is dropped."""
-        goes_on = twin is self._twin and self._task and not self._task.done()
-        self._twin, self._told = twin, False
-        self.outcome.value = str(twin or "")
-        self._beside(None)
-        if twin and not twin.done and not goes_on:
-            if loop := self.stepper.loop:  # beside the run, each in its turn
-                self._task = begin(run(weakref.ref(twin), None), loop)
-            else:
-                twin.finish()
+    def take(self, _turn: object) -> float | None:
+        """Take a step of a twin; see :func:`labkit.lab.panels.live.cells.run`."""
+        with self.stepper.between_steps():
+            goes_on = self.controls.asked and self.turns.step()
+            self._compare()
+        return MIN_SLEEP if goes_on else None
 
     def _compare(self) -> None:
-        """Take in what is new of the run or of the one without the turn."""
-        twin = self._twin
-        if twin.whole and not self._told:
-            self._told = True
-            self._beside(twin)
-            if twin.predicted and not twin.kept:
-                twin.kept = True
-                what = twin.knob.replace("_", " "), twin.words
-                made = Prediction(
-                    self.experiment.name, *what, twin.predicted, twin.happened
-                )
-                keep(made)
-                right, count = score(self.experiment.name)
-                self._score = f" ({right} of {count} right)"
-        if self.pictures:
-            self.pictures.beside(*twin.picture)
-        if not self.stepper.running:
-            self._tell()
-
-    def _beside(self, twin: Twin | None) -> None:
-        """Draw the curves of the run without the turn, at the steps of this one."""
-        if self.pictures and twin is None:
-            self.pictures.beside(None)
-        again = twin is not None and not twin.since
-        if not self.plot or again:  # the run before is drawn already
+        """Tell what the newest turn does, and draw the run without it."""
+        turn, drawn = self.turns.newest, filter(None, (self.pictures, self.plot))
+        if turn is not self._told:  # another, or none
+            self._told, self._kept = turn, False
+            self.controls.judge(None)
+            for part in drawn:
+                part.beside(None)
+        self.outcome.value = str(turn or "")
+        if not turn:
             return
-        rows = [] if twin is None else twin.shown
-        begin = self._turned_at - rows[0]["step"] if rows else 0
-        self.plot.beside([{**row, "step": row["step"] + begin} for row in rows])
+        level = turn.run.count - turn.twin.count
+        if self.pictures and level >= 0 and turn.twin.picture is not None:
+            self.pictures.beside(turn.twin.picture, aligned=level == 0)
+        if turn.whole and turn.happened and not self._kept:
+            self._kept = True
+            self._keep(turn)
+        if self._kept and turn.question.predicted:
+            right, count = score(self.experiment.name)
+            self.outcome.value += f" ({right} of {count} right)"
 
-    def _begin_anew(self, names, why=""):
-        """Restart; what ran, or had run to its end before the eyes of someone, runs."""
-        seen = self.interactive and self.stepper.exhausted and bool(loop_here())
-        running = self.stepper.running or seen
-        self.stepper.reset()
-        verb = "restarts" if len(names) == 1 else "restart"
-        names = " and ".join(names).replace("_", " ")
-        self.turned.value = f"{names} {verb} the run{why}"
-        if running:
-            self.stepper.start()
+    def _keep(self, turn: Turn) -> None:
+        """Draw the curves without the turn, and mark and count the answer."""
+        knob, _, words, predicted = turn.question
+        if self.plot and turn.since:  # else the run before is drawn already
+            pairs = zip(turn.twin.measured, turn.run.measured, strict=False)
+            rows = [row | {"step": other["step"]} for row, other in pairs]
+            self.plot.beside(rows[turn.since :])
+        if predicted:
+            what = knob.replace("_", " "), words, predicted, turn.happened
+            keep(Prediction(self.experiment.name, *what))
+            self.controls.judge(knob, right=predicted == turn.happened)
 
-    def _go_on(self, values):
-        """Mark the next step; the generator reads the new values there."""
-        self._pending |= values
-        self._turns.append((self._count, values))
-        rows = self.trace.rows
-        step = self._turned_at = rows[-1]["step"] + 1 if rows else 1
-        said = self._in_words(self._pending, " = ")
-        self.turned.value = f"{said} from step {step} on"
-        now, (then, names, x) = time.monotonic(), self._marked
-        instead_of = x if names == set(values) and now - then < TOGETHER else None
-        self._marked = now, set(values), step
-        if not rows or not self.plot:  # there is no before to tell apart
-            return
-        self.plot.mark(step, self._in_words(self._pending, " "), instead_of)
-
-    def _in_words(self, values, between):
-        """Values in one line; of a knob that takes any text, its title alone."""
-        knobs = knobs_of(self.controls.value)
-        free = [name for name in values if knobs[name].span == "any text"]
-        rest = {
-            knobs[name].label or name: v
-            for name, v in values.items()
-            if name not in free
-        }
-        titles = [knobs[name].title for name in free]
-        return ", ".join(filter(None, [_values(rest, between), *titles]))
-
-    def _restart(self):
-        if self._row is None and self.pictures:
-            self.pictures.now = None  # what nothing has moved leaves no grey behind
-        self._pending, self._marked, self._row = {}, _UNMARKED, None
-        self.turned.value = self.outcome.value = ""
-        self._count, self._spent = 0, 0.0
-        self._begun, self._turns = dict(vars(self._settings)), []
-        self._twin = None
-        self.trace.close()
-        self.trace = self._new_trace()
-        if self.plot:
-            self.plot.attach(self.trace)
-        if self.pictures:
-            self.pictures.clear()
-        self._open()
-
-    def _new_trace(self):
-        self._restarts += 1
-        file = f"{self.experiment.name}-{self._restarts}.jsonl"
-        knobs = vars(self.controls.value)
-        where = Path(self.folder) / file if self.folder else None
-        return Trace(
-            where, parameters=knobs, device=self.device, seed=knobs.get("seed")
-        )
+    # On a page
 
     def _ipython_display_(self):
         if self.interactive and self.pictures:
@@ -457,20 +423,22 @@ class LiveLab(Shown):
         super()._ipython_display_()
         if self.interactive:
             return
-        if runs := played(self):
+        if self.experiment.picture and self._row:
+            steps = min(max(self.turns.run.count, LEAST), MOST)
+            runs = played(
+                self.experiment,
+                self.problem,
+                self.controls.value,
+                steps,
+                self._row["step"],
+            )
             page = embedded(PLAY, packed(runs))
             display({"text/html": page, "text/plain": ""}, raw=True)
-        if self.plot and self.experiment.picture:
-            display(self.plot.figure)
+            if self.plot:
+                display(self.plot.figure)
 
     @property
     def figure(self) -> Figure:
         """What is shown headless: the picture if there is one, else the curves."""
         picture = self.pictures if self.experiment.picture else None
         return (picture or self.plot or self.pictures).figure
-
-
-def _values(values: Mapping[str, Any], between: str) -> str:
-    """Names and values in one line: ``eta = 0.3, label noise = 0.2``."""
-    said = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in values.items()}
-    return ", ".join(f"{k.replace('_', ' ')}{between}{v}" for k, v in said.items())

@@ -1,8 +1,7 @@
-// A recorded run in a page: plays in the figure before it, and asks no kernel.
+// A recorded picture in a page: plays in the figure before it, and asks no kernel.
 // What is played stands beside it, made and packed by labkit.lab.panels.live.played.
 
-const WHOLE = 6000; // ms that a run takes
-const FRAME = [60, 500]; // ms of one step, at least and at most
+const FRAME = 300; // ms of one step
 const REST = 1500; // ms at the end before it begins again by itself
 
 const make = (tag, parts = {}, ...inside) => {
@@ -38,33 +37,30 @@ async function play(root, place) {
   const memory = {};
   for (const run of runs) {
     run.layout = whole(run.layout, memory, "layout");
-    run.traces = run.traces.map((steps, place) => whole(steps, memory, place));
+    run.traces = run.traces.map((steps, trace) => whole(steps, memory, trace));
   }
-  const drawn = figure._fullLayout; // steps stay where they are while curves grow
-  const across = Object.keys(drawn).filter((key) => key.startsWith("xaxis"));
-  const ranges = Object.fromEntries(across.map((key) => [key, [...drawn[key].range]]));
   const again = root.dataset.loop !== undefined;
   const chosen = knobs.map((knob) => knob.at);
   let [position, timer] = [0, null];
 
   const run = () => runs[knobs.reduce((i, knob, k) => i * knob.values.length + chosen[k], 0)];
-
+  const last = () => run().steps.length - 1;
   const draw = redrawing(async () => {
     const { layout, traces } = run();
     const now = traces.map((each) => each[position]).filter(Boolean);
-    const [data, style] = structuredClone([now, layout[position]]); // plotly writes into them
-    for (const key of across) style[key] = { range: ranges[key], ...style[key] };
-    await fit(figure, data, style);
+    await fit(figure, ...structuredClone([now, layout[position]])); // plotly writes into them
   });
   sized(figure, draw);
   function show(to) {
     const { steps } = run();
-    if (!steps.length) return void (at.textContent = "failed");
-    position = Math.min(Math.max(to, 0), steps.length - 1);
-    Object.assign(slider, { max: steps.length - 1, value: position });
-    slider.setAttribute("aria-valuetext", `step ${steps[position]}`);
-    at.textContent = `${steps[position]} of ${steps.at(-1)}`;
-    draw();
+    position = Math.min(Math.max(to, 0), last());
+    Object.assign(slider, { max: last(), value: position, ariaValueText: `step ${steps[position]}` });
+    at.textContent = steps.length ? `${steps[position]} of ${steps.at(-1)}` : "failed";
+    turned.forEach(({ input, value, values }, k) => {
+      value.textContent = input.ariaValueText = values[chosen[k]];
+      input.value = chosen[k];
+    });
+    if (steps.length) draw();
   }
   // The address holds what was touched last, the step and the turned knobs, so that it
   // can be sent to someone: of the first panel `#step=12&rank=2`, of others `#2.step=12`.
@@ -76,17 +72,16 @@ async function play(root, place) {
     });
     history.replaceState(null, "", `#${state}`);
   }
+  const until = (wanted) => run().steps.findLastIndex((each) => each <= wanted);
   function recall() {
     const state = new URLSearchParams(location.hash.slice(1));
-    const asked = Number(state.get(named("step")) ?? NaN);
-    if (Number.isNaN(asked)) return false;
+    if (!state.has(named("step"))) return false;
     knobs.forEach(({ name, values, at: first }, k) => {
       const found = values.findIndex((value) => String(value) === state.get(named(name)));
       chosen[k] = found < 0 ? first : found;
     });
     halt();
-    told.forEach((tell) => tell());
-    show(run().steps.findLastIndex((each) => each <= asked));
+    show(until(Number(state.get(named("step")))));
     figure.scrollIntoView({ block: "center" });
     return true;
   }
@@ -96,58 +91,44 @@ async function play(root, place) {
     button.textContent = "Play";
   }
   function tick() {
-    const last = run().steps.length - 1;
-    if (position >= last && !again) return halt();
-    show(position >= last ? 0 : position + 1);
-    const wait = Math.min(Math.max(WHOLE / (last + 1), FRAME[0]), FRAME[1]);
-    timer = setTimeout(tick, again && position === last ? REST : wait);
+    if (position >= last() && !again) return halt();
+    show(position >= last() ? 0 : position + 1);
+    timer = setTimeout(tick, again && position === last() ? REST : FRAME);
   }
   function begin() {
-    if (position >= run().steps.length - 1) show(0);
+    if (position >= last()) show(0);
     button.textContent = "Pause";
-    timer = setTimeout(tick, FRAME[0]);
+    timer = setTimeout(tick, FRAME);
   }
 
-  const button = make("button", { type: "button", textContent: "Play" });
-  button.addEventListener("click", () => {
-    if (timer === null) return begin();
-    halt();
-    keep();
-  });
-  const slider = make("input", { type: "range", min: 0, className: "labkit-play-step" });
-  slider.addEventListener("input", () => {
+  const onclick = () => (timer === null ? begin() : (halt(), keep()));
+  const button = make("button", { type: "button", textContent: "Play", onclick });
+  const oninput = () => {
     halt();
     show(slider.valueAsNumber);
     keep();
-  });
+  };
+  const slider = make("input", { type: "range", min: 0, className: "labkit-play-step", oninput });
   const at = make("span");
   root.append(button, make("label", {}, "step ", slider), at);
-  const told = knobs.map(({ title, values }, k) => {
-    const turned = make("input", { type: "range", min: 0, max: values.length - 1 });
+  const turned = knobs.map(({ title, values }, k) => {
+    const className = "labkit-play-knob";
+    const input = make("input", { type: "range", min: 0, max: values.length - 1, className });
     const value = make("b");
-    const say = () => {
-      turned.value = chosen[k];
-      turned.setAttribute("aria-valuetext", (value.textContent = values[chosen[k]]));
-    };
-    turned.className = "labkit-play-knob";
-    turned.addEventListener("input", () => {
-      chosen[k] = turned.valueAsNumber;
-      say();
+    input.oninput = () => {
+      chosen[k] = input.valueAsNumber;
       show(position);
       keep();
-    });
-    say();
-    root.append(make("span", { className: "labkit-play-turned" },
-      make("label", {}, `${title} `, turned), value));
-    return say;
+    };
+    const label = make("label", {}, `${title} `, input);
+    root.append(make("span", { className: "labkit-play-turned" }, label, value));
+    return { input, value, values };
   });
   addEventListener("hashchange", recall);
   if (recall()) return;
-  const begun = run().steps.findLastIndex((each) => each <= step);
-  if (again && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
-    show(0);
-    begin();
-  } else show(begun);
+  const still = !again || matchMedia("(prefers-reduced-motion: reduce)").matches;
+  show(still ? until(step) : 0);
+  if (!still) begin();
 }
 
 [...document.querySelectorAll(".labkit-play")].forEach((root, place) => {

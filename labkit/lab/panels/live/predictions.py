@@ -1,6 +1,5 @@
 """What was predicted in all panels of this kernel, and how it came out."""
 
-import html
 import weakref
 from typing import NamedTuple
 
@@ -45,7 +44,7 @@ def score(panel: str | None = None) -> tuple[int, int]:
 
 
 class Predictions(Shown):
-    """A table of all predictions, which follows them while panels are used."""
+    """How many predictions came out right, while panels are used."""
 
     def __init__(self, *, interactive: bool = True):
         self.interactive = interactive
@@ -60,16 +59,9 @@ class Predictions(Shown):
 
     @property
     def _still(self) -> Page:
-        if not _made:
-            return Page(f"<p>{NONE}</p>", NONE)
         right, count = score()
-        said = f"{right} of {count} predictions came out right."
-        titles = "".join(f"<th>{name}</th>" for name in Prediction._fields)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(part)}</td>" for part in each) + "</tr>"
-            for each in _made
-        )
-        return Page(f"<p>{said}</p><table><tr>{titles}</tr>{rows}</table>", said)
+        said = f"{right} of {count} predictions came out right." if count else NONE
+        return Page(f"<p>{said}</p>", said)
 
 
 def predictions(*, interactive: bool = True) -> Predictions:

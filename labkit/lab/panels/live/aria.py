@@ -1,46 +1,6 @@
-"""Parts of a panel without a value: whether the kernel works, names for readers."""
-
-import threading
-from contextlib import AbstractContextManager
-from pathlib import Path
+"""Names for readers of a panel's controls, which widgets leave without."""
 
 import anywidget
-
-from labkit.lab.panels.figures.heard import HEARING, Heard
-
-_STYLE = """
-.labkit-busy { margin: 0 0 0 1em; font-style: italic; }
-.labkit-screen .jupyter-widgets.labkit-note { white-space: normal; height: auto; }
-.labkit-queued { outline: 2px dashed currentColor; outline-offset: -3px; }
-"""
-
-
-class Busy(Heard):
-    """Says, in the page, that the kernel has not answered for half a second.
-
-    A kernel that runs a cell or a long step cannot tell, so the page asks and notes
-    how long the answer takes; meanwhile it names the buttons clicked and marks them.
-
-    Parameters
-    ----------
-    lock : RLock that is held while a step is taken, perhaps on another thread
-    """
-
-    _css = _STYLE
-    # As text, see figures/plot.py.
-    _esm = HEARING + Path(__file__).with_name("busy.js").read_text("utf-8")
-
-    def __init__(self, lock: AbstractContextManager | None = None):
-        self._lock = lock or threading.RLock()
-        super().__init__()
-        self.on_msg(self._asked)
-
-    def _asked(self, _widget, _content, _buffers) -> None:
-        free = self._lock.acquire(blocking=False)
-        self.send("free" if free else "busy")
-        if free:
-            self._lock.release()
-
 
 # A slider's handle and the number beside it carry no name of their own; the label that
 # stands before them does. Views come one by one, so what comes later is named then.
