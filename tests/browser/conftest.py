@@ -19,12 +19,7 @@ SMALL = {
     "00_tour": {"steps": 10},
     "01_rls": {"epochs": 3, "seeds": 1, "live_steps": 10},
     "02_bpls": {
-        "seeds": 1,
-        "epochs": 1,
-        "epochs_128": 20,
-        "sweeps": 2,
-        "runs": 200,
-        "toy_epochs": 20,
+        "seeds": 2,
     },
     "03_hessian_free": {
         "samples": 300,
@@ -132,10 +127,8 @@ from labkit.lab import hessian_free
 from labkit.lab import rls, rtrl
 from labkit.lab.problem import load_problem
 from labkit.lab.panels import LiveLab
-from labkit.lab.bpls import curve
 from labkit.lab.rls import ellipse
 from labkit.lab.broad import functions
-from labkit.lab.bpls import layers
 
 digits, text = load_problem("digits", samples=300), load("text")
 images = hessian_free.load_images("digits", samples=300)
@@ -146,8 +139,7 @@ def show(experiment, *problem, steps=3, **options):
     display(lab)
     lab.run(steps)""",
     'show(rls.TRAINING, {"FC": digits}, 16)',
-    "show(bpls.WALK, digits)",
-    "show(bpls.TOY)",
+    "show(bpls.WALK, lambda: digits)",
     """shown = hessian_free.reconstructions(images.setting, interactive=True)
 knobs = hessian_free.knobs_of(images.setting)
 show(hessian_free.TRAINING, lambda: images, knobs=knobs, pictures=shown)""",
@@ -160,11 +152,10 @@ show(compare.RACE, digits, chosen, 16)""",
     "show(rtrl.CLOUDS, text)",
     "show(rtrl.WATER)",
     "show(ellipse.ELLIPSE)",
-    "show(curve.CURVE)",
+    "show(bpls.PAIR)",
     "show(functions.FUNCTIONS)",
     "show(compare.RACE, compare.spirals(), None, 8)",
     'show(compare.race_of("RLS", "SGD", "Adam"), compare.spirals(), None, 8)',
-    "show(layers.LAYERS, steps=5)",
 ]
 
 

@@ -1,46 +1,31 @@
-"""The live experiments of BPLS on digits: what their knobs do, and promise."""
+"""The opening of notebook 02, its walks on digits, and what it measures."""
 
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from labkit.bpls import train
 from labkit.instruments import Trace
 from labkit.lab import bpls as lab
-from labkit.lab.panels import LiveLab
+from labkit.lab.bpls import measured, pair
+from labkit.lab.panels import LiveLab, Opening
 from labkit.lab.problem import load_problem, with_noise
 
 whole, digits = load_problem("digits"), load_problem("digits", samples=300)
 
 
-def knobs_of(*knobs):
-    return [field for table in knobs for field in dataclasses.fields(table)]
-
-
 def live(problem, folder="", **values):
-    knobs = lab.WalkKnobs(**values)
-    return LiveLab(lab.WALK, problem, knobs=knobs, interactive=False, folder=folder)
-
-
-def toy(**values):
-    return LiveLab(lab.TOY, knobs=lab.ToyKnobs(**values), interactive=False)
-
-
-def drawn(experiment):
-    return {column for panel in experiment.panels for column in panel.columns}
-
-
-def ends(problem, layer, width=50, depth=1, seed=0, **options):
-    start = lab.start_weights(problem, *[width] * depth, seed=seed)
-    X, y = problem.fit.inputs, problem.fit.targets
-    return [r.end for r in train(X, y, start, layer, **options) if r.end]
+    knobs, given = lab.WalkKnobs(**values), {"interactive": False, "folder": folder}
+    return LiveLab(lab.WALK, lambda: problem, knobs=knobs, **given)
 
 
 def test_the_live_experiment_writes_what_its_panels_show(tmp_path):
     experiment = live(digits, str(tmp_path), depth=2)
     frame = experiment.run(9)
-    assert drawn(lab.WALK) <= set(frame.columns)
+    columns = {column for panel in lab.WALK.panels for column in panel.columns}
+    assert columns <= set(frame.columns)
     assert frame.layer.tolist() == [3, 2, 1] * (len(frame) // 3)
     assert set(frame["overshoot output"].dropna()) == {1.0}
     ends = frame.dropna(subset=["misses"])
@@ -64,12 +49,12 @@ def test_another_network_restarts_the_walk():
 # Another value for each knob that needs no restart, and whether the next row shows it.
 LIVE = {"sigma": (0.4, True), "label_noise": (0.4, True), "clamp": (0.2, True)}
 LIVE |= {"interpretation": ("mean", True), "ridge": (1e-1, True)}
-LIVE |= {"stop": (True, False), "walks": (3, False)}
+LIVE |= {"stop": (True, False)}
 
 
 def test_what_needs_no_restart_is_what_is_tried_here():
-    kept = {k.name for k in knobs_of(lab.WalkKnobs) if not k.metadata["restart"]}
-    assert set(LIVE) == kept
+    knobs = dataclasses.fields(lab.WalkKnobs)
+    assert set(LIVE) == {k.name for k in knobs if not k.metadata["restart"]}
 
 
 @pytest.mark.parametrize("name", LIVE)
@@ -81,7 +66,7 @@ def test_a_knob_turned_in_a_run_changes_what_comes_and_nothing_before(name):
     turned.controls.set(**{name: value})
     assert len(turned.trace.rows) == 4 and title in turned.turned.value
     frame, wanted = turned.run(40), plain.run(44)
-    assert said in frame["turned"].iloc[4]
+    assert title in frame["turned"].iloc[4]
     assert frame["turned"].notna().sum() == 1
     same = ["walk", "layer", "rows", "accuracy so far"]
     assert frame[same].iloc[:4].equals(before[same])
@@ -155,7 +140,7 @@ def test_what_the_other_knobs_say_to_look_for_is_there():
 
 
 def test_a_clamp_below_float32s_distance_to_1_ends_the_walk_with_its_reason():
-    experiment = live(digits, walks=2, width=12, clamp=1e-8)
+    experiment = live(digits, width=12, clamp=1e-8)
     frame = experiment.run(9)
     assert "have no inverse under 'sigmoid'" in frame["note"].iloc[-1]
     assert experiment.note.value == frame["note"].iloc[-1]
@@ -163,9 +148,11 @@ def test_a_clamp_below_float32s_distance_to_1_ends_the_walk_with_its_reason():
 
 def test_looking_changes_nothing():
     """The rows' accuracies are those of a training that nobody looks at."""
-    knobs = lab.WalkKnobs(walks=3, width=12, stop=True)
-    rows = [row for row in lab.walk_rows(knobs, digits) if "misses" in row]
-    plain = ends(digits, "sigmoid", 12, ridge=1e-4, max_walks=3)
+    knobs = lab.WalkKnobs(width=12, stop=True)
+    rows = [row for row in lab.walk_rows(knobs, lambda: digits) if "misses" in row]
+    start = lab.start_weights(digits, 12)
+    records = train(digits.fit.inputs, digits.fit.targets, start, ridge=1e-4)
+    plain = [record.end for record in records if record.end]
     found = [(row["misses"], row["kept"]) for row in rows]
     assert found == [(end.misses, end.kept) for end in plain]
 
@@ -176,44 +163,86 @@ def test_a_run_that_diverges_ends_with_its_reason():
     assert frame["note"].iloc[-1].endswith("are not finite")
 
 
-def test_the_toys_live_experiment_shows_theory_and_tail():
-    frame = toy(kind="linear", sigma=0.5).run(25)
-    assert drawn(lab.TOY) <= set(frame.columns)
-    assert frame["rmse plain"].iloc[-1] == pytest.approx(frame.theory.iloc[-1], rel=0.1)
-    assert np.allclose(frame["rmse plain"], frame["rmse again"])
-    tail = toy().run(25).iloc[-1]
-    assert tail["worst plain"] > 3 * tail["worst again"]
+# The opening
 
 
-def test_only_joint_corrections_survive_the_walks_on_misses():
-    def after(name):
-        how = {"interpretation": lab.interpretation_of(name), "stop": False}
-        runs = [ends(whole, "identity", seed=s, max_walks=8, **how) for s in range(4)]
-        return np.array([100 * run[-1].accuracy for run in runs])
-
-    assert all(after(name).min() > 90 for name in ("min_norm", "gauss_seidel"))
-    for name in ("mean", "cyclic", "label", "one output"):  # each run by chance, and
-        assert after(name).mean() < 60  # by rounding: 14 to 62 with the order of a sum
+def stages(**values):
+    """The rows of one correction, and the last one's picture."""
+    rows = list(pair.pair_rows(pair.PairKnobs(**values)))
+    return rows, rows[-1]["pictures"]
 
 
-def test_depth_harms_bounded_layers_and_not_linear_ones():
-    def lost(layer):
-        one, four = (ends(whole, layer, depth=depth)[0].accuracy for depth in (1, 4))
-        return 100 * (one - four)
+@pytest.mark.parametrize("seed", range(20))
+def test_each_alone_turns_what_is_missing_round_and_both_leave_nothing(seed):
+    """By what is drawn; and (5') is the shortest of the moves that leave nothing."""
+    draw = np.random.default_rng(seed)
+    h, (first, second) = draw.uniform(0, 1, 2), draw.uniform(0.2, 3, 2)
+    given = {"first": first, "second": second, "wanted": draw.uniform(-1, 6)}
+    rows, now = stages(sample=f"{h[0]} {h[1]}", **given)
+    before, alone, both, _ = (row["missing"] for row in rows)
+    assert alone == pytest.approx(-before) and both == pytest.approx(0, abs=1e-12)
+    line = pair.right(now.weights, now.wanted)
+    along = (line[1] - line[0]) / np.linalg.norm(line[1] - line[0])
+    assert (now.values[pair.BOTH] - h) @ along == pytest.approx(0, abs=1e-12)
+    figure = pair.picture(now, None)
+    (thin,) = (
+        t
+        for t in figure["data"]
+        if t.get("line", {}).get("width") == 1 and t["mode"] == "lines+markers"
+    )
+    ends = np.stack([thin["x"], thin["y"]], 1)[[1, 4]]
+    assert now.wanted - ends @ now.weights == pytest.approx(0, abs=1e-9)
 
-    assert abs(lost("identity")) < 1 and lost("tanh") > 20
+
+def test_the_openings_mission_can_be_done_and_is_not_at_first():
+    inside = lambda now: all(  # noqa: E731
+        (0 <= now.values[name]).all() and (now.values[name] <= 1).all()
+        for name in (pair.ALONE, pair.BOTH)
+    )
+    rows, now = stages()
+    assert inside(now) and rows[0]["missing"] < 1
+    rows, now = stages(wanted=1.9)
+    assert not inside(now) and rows[0]["missing"] == pytest.approx(1)
+    rows, now = stages(first=2.0, second=2.0, wanted=2.4)
+    assert inside(now) and rows[0]["missing"] == pytest.approx(1)
 
 
-def test_later_walks_collapse_under_noise_and_not_without():
-    disturbed = with_noise(whole, input_noise=0.6)
-    free = {"max_walks": 12, "stop": False}
-    clean, noisy = (ends(each, "identity", **free) for each in (whole, disturbed))
-    assert clean[-1].accuracy > clean[0].accuracy
-    ruled = ends(disturbed, "identity", max_walks=12)
-    assert [e.misses for e in ruled] == [e.misses for e in noisy][: len(ruled)]
-    assert noisy[-1].accuracy < max(e.accuracy for e in ruled) - 0.03
+def test_a_hand_moves_the_sample_the_line_and_the_cross():
+    opening = Opening(lab.PAIR, interactive=True)
+    for name, to in (("sample", (0.5, 7)), ("wanted", (1, 1)), ("guess", (0.5, 0.25))):
+        hand = {"name": name, "index": 0, "x": to[0], "y": to[1], "drag": 1}
+        opening.plot.touched = hand
+    knobs = opening.controls.value
+    assert (knobs.sample, knobs.wanted, knobs.guess) == ("0.50 1.00", 2.5, "0.50 0.25")
+    assert "Your cross leaves 1.62 missing" in opening.formula.value
+    with pytest.raises(ValueError, match=r"two numbers from -2 to 2, .* got '1'"):
+        lab.PairKnobs(guess="1")
+
+
+def test_the_clamp_cuts_what_a_sigmoid_cannot_give():
+    rows, now = stages(wanted=3.0, clamp=0.1)
+    assert now.values[pair.CLAMPED].tolist() == [0.9, 0.9]
+    assert rows[-1]["missing"] == pytest.approx(3.0 - 0.9 * 2.5)
 
 
 def test_what_stands_before_a_box_is_text_as_the_page_shows_it():
-    titles = list(lab.answers())
-    assert len(titles) == 5 and not any(mark in t for t in titles for mark in "<&;")
+    filled = lab.answers()
+    assert len(filled) == 5 and not any(mark in t for t in filled for mark in "<&;")
+    assert [*filled.values()] == pytest.approx([1.0, 1.2, 1.1, 0.4, 1.0])
+    assert len(lab.worked([*filled.values()])["data"]) == 5
+
+
+# What is measured
+
+
+def test_the_stop_rule_keeps_what_training_with_it_keeps():
+    """And a run that diverged has no last walk."""
+    noisy = with_noise(whole, input_noise=0.4)
+    X, y = noisy.fit.inputs, noisy.fit.targets
+    ruled = train(X, y, lab.start_weights(noisy, 20), "identity")
+    kept = [record.end.accuracy for record in ruled if record.end and record.end.kept]
+    found = measured.looks(noisy, 0, layer="identity", hidden=20, max_walks=6)
+    rows = [{"label": "a", "seed": 0} | look for look in found if look]
+    assert measured.at_ends(pd.DataFrame(rows))["kept [%]"].item() == 100 * kept[-1]
+    rows.append({"label": "a", "seed": 0, "failed": "not finite"})
+    assert measured.at_ends(pd.DataFrame(rows))["last walk [%]"].isna().all()

@@ -29,11 +29,12 @@ BOOKS = "rls bpls hessian_free broad rtrl compare".split()
 TEXTS = {
     "guess": ("", "1 -1"),
     "moved": ("", "2 1.5 -1"),
+    "sample": ("0.3 0.4", "1 0"),
     "start": ("1.9 0.9", "-1 1"),
     "character": ("a", " "),
     "data": ("", "iris"),
 }
-NO_DRAWS = ("broad columns",)  # and no seed: nothing is drawn
+NO_DRAWS = "broad columns", "bpls pair"  # and no seed: nothing is drawn
 AT_ONCE = "hessian_free bowl", "hessian_free momentum"  # of one row
 SECONDS = ("seconds", "time")  # what no two runs share
 
@@ -88,7 +89,7 @@ def race():
 # By experiment: what it is handed, and keywords of its panel.
 PROBLEMS = {
     "rls training": layer_kinds,
-    "bpls walk": lambda: ((digits(),), {}),
+    "bpls walk": lambda: ((digits,), {}),
     "hessian_free training": images,
     "broad growth": lambda: ((digits, 12), {}),
     "rtrl noise": lambda: ((lambda: load("text"), {}, 2, 4), {}),

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from labkit import bpls
-from labkit.bpls.walk import hidden_values, output_targets, walk, walked
-from labkit.lab.bpls import curve, layers
 from labkit.lab.broad import columns, functions
 from labkit.lab.compare import live
 from labkit.lab.compare.live import RaceKnobs, race_looks
@@ -18,7 +15,6 @@ from labkit.lab.datasets import load
 from labkit.lab.panels import LiveLab
 from labkit.lab.panels.figures.captions import as_json
 from labkit.lab.panels.figures.planes import ellipse as edge_of
-from labkit.lab.problem import noisy_labels
 from labkit.lab.rls import ellipse
 from labkit.lab.rtrl import clouds, estimates, make_learner, new_network, water
 from labkit.rls import loss_mse
@@ -31,8 +27,6 @@ PICTURES = {
     "ellipse": (ellipse.ELLIPSE, ()),
     "columns": (columns.COLUMNS, ()),
     "functions": (functions.FUNCTIONS, ()),
-    "curve": (curve.CURVE, ()),
-    "layers": (layers.LAYERS, ()),
     "regions": (live.RACE, (live.spirals(), None, 8)),
     "three regions": (
         live.race_of(*"RLS SGD Adam".split()),
@@ -243,88 +237,6 @@ def test_the_fits_are_sums_of_the_columns_and_the_ridge_solution():
     assert not np.allclose(now.fits["orig"], now.fits["chol-1"], atol=1e-3)
     fit, _ = drawn(functions.picture(now, None), "ridge solver")
     assert np.allclose(fit[:, 1], now.fits["chol-1"])
-
-
-# The curve
-
-
-@pytest.mark.parametrize("depth", [1, 2])
-def test_a_walk_ends_with_what_bpls_makes_of_it(depth):
-    turned = {"depth": depth, "again": False, "width": 4}
-    knobs = SimpleNamespace(**vars(curve.CurveKnobs(**turned)))
-    rows = [row["pictures"] for row in islice(curve.curve_rows(knobs), depth + 1)]
-    x, y = torch.tensor(rows[0].points).T
-    acts = [bpls.activation("sigmoid")] * depth
-    how = {"generator": torch.Generator().manual_seed(0), "dtype": torch.float64}
-    start = bpls.random_weights((2, *[4] * depth, 1), scale=2.0, **how)
-    options = {"ridge": knobs.ridge, "clamp": knobs.clamp, "interpretation": "min_norm"}
-    after = walked(curve.with_one(x), y[:, None], start, acts, **options)
-    at = lambda W: bpls.scores(curve.with_one(curve.GRID), W, acts)[:, 0]  # noqa: E731
-    assert np.allclose(rows[-1].fit[:, 1], at(after))
-    assert np.allclose(rows[0].was[:, 1], at(start))
-    assert np.allclose(rows[0].fit[:, 1], at((*start[:-1], after[-1])))
-    assert rows[0].layer == "output layer"
-    inside = (rows[0].wanted >= knobs.clamp) & (rows[0].wanted <= 1 - knobs.clamp)
-    assert (inside | rows[0].cut).all() and rows[0].now.shape[1] == 4
-
-
-# The layers
-
-
-@pytest.mark.parametrize("turned", [{"noise": 0.3}, {"depth": 1, "clamp": 0.2}])
-def test_cells_are_of_the_walks_and_marked_points_what_they_solve_on(turned):
-    knobs = layers.LayerKnobs(**turned)
-    g, (X, y) = torch.Generator().manual_seed(0), layers.moons(0)
-    y = noisy_labels(y, knobs.noise, g, 2)
-    sizes, acts = (3, *[6] * knobs.depth, 2), [layers.HIDDEN] * knobs.depth
-    weights = bpls.random_weights(sizes, scale=3.0, generator=g, dtype=X.dtype)
-    how = {"clamp": knobs.clamp, "stop": False, "max_walks": 99}
-    wrong = torch.ones(len(y), dtype=torch.bool)
-    rows = islice(layers.layer_rows(SimpleNamespace(**vars(knobs))), 9)
-    records = islice(bpls.train(X, y, weights, acts, **how), 9)
-    for record, row in zip(records, rows, strict=True):
-        now, i = row["pictures"], record.layer
-        if i == len(sizes) - 1:
-            at, B = wrong, output_targets(y[wrong], classes=2, dtype=X.dtype)
-            H = hidden_values(X[wrong], weights, acts)
-            below = {}
-            for step in walk(H, B, acts, clamp=knobs.clamp, second_solve=True):
-                below[step.layer - 1] = step
-        assert (now.solved == at.numpy()).all() and at.sum() == record.samples
-        shown = [at.nonzero()[:, 0].tolist().index(sample) for sample in now.samples]
-        for layer in range(i, len(sizes) - 1):
-            C, T = below[layer].C[shown], below[layer].T[shown]
-            assert np.allclose(now.wanted[layer], C, atol=1e-12)
-            assert (now.cut[layer] == (C != T).numpy()).all()
-        assert set(now.wanted) == set(range(i, len(sizes)))
-        figure = layers.picture(now, None)
-        crosses, _ = drawn(figure, "cut by the clamp")
-        assert len(crosses) == sum(part.sum() for part in now.cut.values())
-        for name in ("missed", "solved on"):
-            points, _ = drawn(figure, name)
-            rows_of = {"missed": now.missed, "solved on": now.solved}[name]
-            assert (points == now.points[rows_of]).all()
-        if record.end:
-            weights = record.end.weights
-            wrong = bpls.scores(X, weights, acts).argmax(1) != y
-            assert (now.missed == wrong.numpy()).all()
-            assert row["missed"] == record.end.misses
-            H = hidden_values(X[now.samples], weights, acts)
-            assert all(map(np.allclose, now.values, H))
-            said = bpls.scores(layers.PLANE, weights, acts).argmax(1)
-            assert (now.classes[::2, ::2] == said.view(41, 41).T.numpy()).all()
-
-
-def test_a_clamp_that_is_turned_cuts_from_the_next_layer_on():
-    knobs = SimpleNamespace(**vars(layers.LayerKnobs(clamp=0.2)))
-    rows = layers.layer_rows(knobs)
-    for clamp in (1e-6, 0.2, 0.2):
-        now, knobs.clamp = next(rows)["pictures"], clamp
-    for layer, clamp in ((2, 0.2), (1, 1e-6)):
-        off = np.minimum(now.wanted[layer], 1 - now.wanted[layer])
-        assert off.min() > clamp * (1 - 1e-9)
-        assert (now.cut[layer] == np.isclose(off, clamp)).all()
-    assert now.cut[2].any()
 
 
 # The water

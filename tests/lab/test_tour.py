@@ -11,7 +11,7 @@ from labkit.lab.panels.live.experiment import knobs_of
 from labkit.lab.rtrl import training
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "00_tour.ipynb"
-PICTURES = {"ellipse", "curve", "bowl", "functions", "clouds", "race"}
+PICTURES = {"ellipse", "pair", "bowl", "functions", "clouds", "race"}
 PAPERS = {"rls", "bpls", "hessian_free", "broad", "rtrl"}
 
 

@@ -30,14 +30,13 @@ LEAST = {name: {p.name: p.type(p.low) for p in of} for name, of in NUMBERS.items
 # Far from the least, of what takes seconds there.
 FAR = {
     "rls": {"batch": 4096, "hidden": 33, "label_noise": 1.0, "live_steps": 25},
-    "bpls": {"all_baselines": True, "hidden": 120, "noise": 1.0, "seeds": 2}
-    | {"threads": 2, "sweeps": 12, "live_steps": 30},
+    "bpls": {"hidden": 120, "noise": 1.0, "seeds": 2, "live_steps": 30},
     "compare": {"data": "diabetes", "label_noise": 0.5, "rank": 2},
     "broad": {"added": 33, "updates": 3, "seeds": 2, "seed": 99},
 }
 FEW, LONG = ("rls", "compare"), pytest.mark.long
 # How much of the same is done: at its largest for days.
-REPEATED = "steps epochs epochs_128 toy_epochs seeds live_steps iterations runs sweeps"
+REPEATED = "steps epochs seeds live_steps iterations"
 REPEATED += (
     " race_seconds scene_steps updates measured race_seeds race_steps text_steps"
 )
@@ -47,8 +46,7 @@ REPEATED = frozenset(REPEATED.split())
 MOST = {
     "tour": {"steps": 60},
     "rls": {"samples": 600, "hidden": 60, "epochs": 2, "seeds": 2, "live_steps": 100},
-    "bpls": {"samples": 700, "hidden": 80, "seeds": 2, "epochs": 1, "epochs_128": 6}
-    | {"sweeps": 12, "runs": 1000, "toy_epochs": 30, "live_steps": 60, "threads": 2},
+    "bpls": {"samples": 700, "hidden": 80, "seeds": 2, "live_steps": 60},
     "hessian_free": {"samples": 3000, "live_steps": 40, "iterations": 150}
     | {"batch_steps": 20, "seeds": 2},
     "broad": {"samples": 3000, "updates": 12, "added": 60, "seeds": 2}

@@ -1,4 +1,4 @@
-"""Provide notebook 02's live experiments, their training, and the paper's rivals."""
+"""Provide notebook 02's opening, live experiments, training and measurements."""
 
 from labkit.lab import lazily
 
@@ -7,24 +7,11 @@ __getattr__, __dir__, __all__ = lazily(
     {
         "baselines": ("OPTIMIZERS", "DescentStep", "descend"),
         "by_hand": ("layer_picture", "small_layer"),
-        "curve": ("CURVE", "CurveKnobs"),
-        "example": ("answers", "worked"),
-        "layers": ("LAYERS", "LayerKnobs"),
-        "monte_carlo": (
-            *("DESCENTS", "tail_figure", "tail_table", "toy_errors", "toy_figure"),
-            "toy_table",
-        ),
-        "toy": ("TOY", "ToyKnobs"),
+        "measured": ("LATER_WALKS", "READINGS"),
+        "pair": ("PAIR", "PairKnobs", "answers", "worked"),
         "training": (
-            *("INVERTIBLE", "NAMES", "ONE_OUTPUT", "interpretation_of"),
-            *("start_weights", "toy_rows", "toy_runs", "walk_rows"),
-        ),
-        "verdicts": (
-            *("adam_claim", "few_walks_claim", "line_18_claim", "outcome"),
-            "outcome_figure",
-            *("race_table", "reading_claim", "settings_figure", "speed_claims"),
-            "stopped",
-            *("table_1_claims", "tail_claims", "toy_claims", "walks_figure"),
+            *("INVERTIBLE", "NAMES", "interpretation_of", "start_weights"),
+            *("toy_runs", "walk_rows"),
         ),
         "walk": ("WALK", "WalkKnobs"),
     },

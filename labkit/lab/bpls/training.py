@@ -1,18 +1,19 @@
 """Train BPLS as notebook 02 and its live panels do; nothing is drawn here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from labkit import bpls
-from labkit.bpls.toy import SIZES, THEORY
+from labkit.bpls.toy import SIZES
 from labkit.bpls.train import blend
 from labkit.bpls.walk import Weights
 from labkit.errors import DivergedError
 from labkit.lab.problem import Problem, percent, seeded, with_noise
 
+MOST_WALKS = 200
 ONE_OUTPUT = "one output"  # interpretation (5f), its first output
 NAMES = (*bpls.INTERPRETATIONS, ONE_OUTPUT)
 INVERTIBLE = tuple(a.name for a in bpls.ACTIVATIONS.values() if a.inverse is not None)
@@ -23,9 +24,7 @@ def interpretation_of(name: str) -> str | int:
     return 0 if name == ONE_OUTPUT else name
 
 
-def start_weights(
-    problem: Problem, *hidden: int, seed: int = 0, **options: float
-) -> Weights:
+def start_weights(problem: Problem, *hidden: int, seed: int = 0) -> Weights:
     """Draw random weights for a problem, in the dtype and on the device of its inputs.
 
     Parameters
@@ -33,7 +32,6 @@ def start_weights(
     problem : Problem
     hidden : int, widths of the hidden layers
     seed : int
-    **options : ``scale`` of `labkit.bpls.random_weights`
     """
     X = problem.fit.inputs
     return bpls.random_weights(
@@ -41,12 +39,13 @@ def start_weights(
         dtype=X.dtype,
         device=X.device,
         generator=seeded(seed),
-        **options,
     )
 
 
-def walk_rows(knobs: Any, problem: Problem) -> Iterator[dict]:
+def walk_rows(knobs: Any, load: Callable[[], Problem]) -> Iterator[dict]:
     """Walk by values of `WalkKnobs`, and yield one row for each solved layer.
+
+    ``load`` returns the data, and is called when a run begins.
 
     ``accuracy so far`` is that of the network with the layers solved so far, blended as
     line 20 of Algorithm 2 will do; halfway through a walk the layers do not fit each
@@ -54,7 +53,7 @@ def walk_rows(knobs: Any, problem: Problem) -> Iterator[dict]:
     the layer that was solved. A run that diverges, or that meets a target without an
     inverse, ends with a row that has a ``note``.
     """
-    acts = [bpls.activation(knobs.activation)] * knobs.depth
+    problem, acts = load(), [bpls.activation(knobs.activation)] * knobs.depth
     hidden = [knobs.width] * knobs.depth
     weights = current = start_weights(problem, *hidden, seed=knobs.seed)
     settings, level, step = bpls.Settings(), None, 0
@@ -64,7 +63,7 @@ def walk_rows(knobs: Any, problem: Problem) -> Iterator[dict]:
         nonlocal level
         settings.interpretation = interpretation_of(knobs.interpretation)
         settings.clamp, settings.ridge = knobs.clamp, knobs.ridge
-        settings.max_walks, settings.stop = knobs.walks, knobs.stop
+        settings.max_walks, settings.stop = MOST_WALKS, knobs.stop
         wanted = {"input_noise": knobs.sigma, "label_noise": knobs.label_noise}
         if level != wanted and current is weights:
             level, noisy = wanted, with_noise(problem, **wanted, seed=knobs.seed).fit
@@ -132,30 +131,3 @@ def toy_runs(
         device=device,
     )
     return toy, Y, weights
-
-
-def toy_rows(knobs: Any, *, each: int = 20, most: int = 250) -> Iterator[dict]:
-    """Walk ``each`` runs per step, and yield the RMSE over all so far and the worst."""
-    toy, Y, start = toy_runs(knobs.kind, [knobs.sigma], each * most, seed=knobs.seed)
-    errors_of = {"plain": [], "again": []}
-    for step in range(1, most + 1):
-        rows = slice((step - 1) * each, step * each)
-        row = {"step": step, "runs": step * each}
-        for name, errors in errors_of.items():
-            weights = bpls.toy_walk(
-                toy,
-                Y[0, rows],
-                tuple(W[rows] for W in start),
-                interpretation=interpretation_of(knobs.interpretation),
-                clamp=knobs.clamp,
-                ridge=0.0,
-                solve_again=name == "again",
-            )
-            errors.append(bpls.toy_errors(toy, weights)[1])
-            squares = torch.cat(errors)
-            row[f"rmse {name}"] = float(bpls.rmse(squares))
-            row[f"worst {name}"] = float(squares.max().sqrt())
-            row[f"median {name}"] = float(squares.median().sqrt())
-        if knobs.kind == "linear":
-            row["theory"] = THEORY["test"] * knobs.sigma
-        yield row

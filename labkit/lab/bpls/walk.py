@@ -42,10 +42,6 @@ class WalkKnobs:
     stop: bool = _live(
         False, label="stop rule", help="end at the first walk whose misses do not fall",
         look_for="How soon a run ends, and what more walks gain, or undo under noise.")
-    walks: int = _live(
-        200, low=0, high=1000, label="at most", unit="walks",
-        help="on the misses, after the first",
-        look_for="The walk that a run ends with; 0: the first walk only.")
     activation: str = knob(
         "sigmoid", choices=INVERTIBLE, help="another network", look_for="Targets moved "
         "by the clamp: none with identity, two thirds at first with softmax.")

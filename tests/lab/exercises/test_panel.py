@@ -9,7 +9,7 @@ import torch
 from IPython.utils.capture import capture_output
 
 from labkit.lab import load
-from labkit.lab.bpls import CURVE
+from labkit.lab.bpls import PAIR
 from labkit.lab.broad import FUNCTIONS
 from labkit.lab.exercises import exercise, trying
 from labkit.lab.panels import Experiment, Lines, LiveLab, Opening
@@ -85,7 +85,7 @@ def drawn(experiment, steps=3):
 
 WRONG = {
     "rls-P": ("torch.outer(u, u)", "torch.outer(x_mean, u)", ELLIPSE, "RLS"),
-    "bpls-targets": ("H + R @", "H - R @", CURVE, "fit"),
+    "bpls-targets": ("H + R @", "H - R @", PAIR, "both (5')"),
     "broad-chol1": ("-F @ V", "-V", FUNCTIONS, "ridge solver"),
 }
 
