@@ -10,7 +10,7 @@ from labkit.bpls import train
 from labkit.instruments import Trace
 from labkit.lab import bpls as lab
 from labkit.lab.bpls import measured, pair
-from labkit.lab.panels import LiveLab, Opening
+from labkit.lab.panels import LiveLab, Measured, Opening
 from labkit.lab.problem import load_problem, with_noise
 
 whole, digits = load_problem("digits"), load_problem("digits", samples=300)
@@ -233,6 +233,11 @@ def test_what_stands_before_a_box_is_text_as_the_page_shows_it():
 
 
 # What is measured
+
+
+@pytest.mark.parametrize("each", [lab.READINGS, lab.LATER_WALKS])
+def test_each_record_holds_beyond_two_standard_errors(each):
+    assert Measured(each).finding.holds
 
 
 def test_the_stop_rule_keeps_what_training_with_it_keeps():

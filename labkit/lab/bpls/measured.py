@@ -160,7 +160,7 @@ def readings_figure(rows: pd.DataFrame) -> Figure:
         "walk on misses",
         "training accuracy, %",
         caption="Behind a linear layer the readings that divide by single weights "
-        "collapse in the walks on misses; behind a sigmoid layer the clamp hides it.",
+        "collapse in the walks on misses; behind a sigmoid the clamp hides most of it.",
     )
 
 

@@ -24,7 +24,7 @@ from labkit.lab.panels.figures.planes import (
 )
 from labkit.lab.panels.figures.theme import COLOURS, GRID, INK
 
-NOW, ALONE, BOTH, CLAMPED = STAGES = "now", "each alone (5)", "both (5')", "clamped (7)"
+NOW, ALONE, BOTH, CLAMPED = STAGES = "now", "alone (5)", "both (5')", "clamped (7)"
 TINTS = dict(zip(STAGES, (INK, COLOURS[2], COLOURS[1], COLOURS[4]), strict=True))
 SQUARE = (0, 0), (1, 0), (1, 1), (0, 1), (0, 0)  # what a sigmoid can give
 LIMITS = (-0.25, 1.75), (-0.25, 1.5)
