@@ -219,6 +219,15 @@ def test_a_hand_moves_the_sample_the_line_and_the_cross():
         lab.PairKnobs(guess="1")
 
 
+def test_each_stage_is_played_with_the_same_traces():
+    """Another kind of trace in its place would have parts of the one before."""
+    guess = pair.PairKnobs(guess="1 1")
+    rows = [*pair.pair_rows(pair.PairKnobs()), *pair.pair_rows(guess)]
+    figures = [pair.picture(row["pictures"], None)["data"] for row in rows]
+    kinds = [[(t["mode"], *sorted(t)) for t in figure] for figure in figures]
+    assert all(kind == kinds[0] for kind in kinds)
+
+
 def test_the_clamp_cuts_what_a_sigmoid_cannot_give():
     rows, now = stages(wanted=3.0, clamp=0.1)
     assert now.values[pair.CLAMPED].tolist() == [0.9, 0.9]

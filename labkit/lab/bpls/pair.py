@@ -30,6 +30,7 @@ SQUARE = (0, 0), (1, 0), (1, 1), (0, 1), (0, 0)  # what a sigmoid can give
 LIMITS = (-0.25, 1.75), (-0.25, 1.5)
 REST = np.array([1.4, 0.0])  # the line's handle is the line's point nearest to it
 LEAST, MOST = -1.0, 6.0  # of the wanted output
+NOWHERE = np.full(2, np.nan)  # of what is not drawn: a page plays the same traces
 WORKED = (0.2, 0.6), (1.0, 2.0), 2.4  # values, weights and output, by hand
 
 
@@ -72,8 +73,8 @@ class Pair(NamedTuple):
 
     weights: np.ndarray  # (2,)
     wanted: float
-    guess: np.ndarray | None  # (2,)
-    values: dict[str, np.ndarray]  # by stage, (2,) of both neurons
+    guess: np.ndarray  # (2,), nan where there is none
+    values: dict[str, np.ndarray]  # by stage, (2,) of both neurons; later ones are nan
 
     def missing(self, values: np.ndarray) -> float:
         """Return what the output lacks with these values."""
@@ -111,15 +112,15 @@ def pair_rows(knobs: PairKnobs) -> Iterator[dict]:
         torch.from_numpy(values[BOTH]), activation("sigmoid"), knobs.clamp
     )
     values[CLAMPED] = clamped.numpy()
-    guess = values_of(knobs.guess) if knobs.guess else None
+    guess = values_of(knobs.guess) if knobs.guess else NOWHERE
     for step, stage in enumerate(STAGES, start=1):
-        shown = {name: values[name] for name in STAGES[:step]}
-        now = Pair(weights, knobs.wanted, guess, shown)
+        later = dict.fromkeys(STAGES[step:], NOWHERE)
+        now = Pair(weights, knobs.wanted, guess, values | later)
         said = f"{FORMULAS[stage]}, here {', '.join(map(short, values[stage]))}"
         missing = now.missing(values[stage])
         said += f": the output is {short(now.wanted - missing)}, "
         said += f"and {short(missing)} is missing"
-        if guess is not None:
+        if knobs.guess:
             off = np.linalg.norm(guess - values[BOTH])
             said += f". Your cross leaves {short(now.missing(guess))} missing, "
             said += f"and is {short(off)} away from (5')"
@@ -190,7 +191,7 @@ def picture(now: Pair | None, before: Pair | None) -> dict:
     if now:
         put(figure, 0, _neurons(now))
         put(figure, 1, _missing(now))
-    if before and BOTH in before.values:
+    if before:
         now_to_both = [before.values[NOW], before.values[BOTH]]
         put(figure, 0, [path(now_to_both, GHOST, EARLIER, width=3)])
         put(figure, 0, [path(right(before.weights, before.wanted), GHOST)])
@@ -203,9 +204,9 @@ def _neurons(now: Pair) -> list[dict]:
     rest = REST + now.missing(REST) / (w @ w) * w
     drawn.append(dots(rest, INK, size=10, symbol="diamond"))
     drawn += [handles(h, "sample"), handles(rest, "wanted")]
-    if now.guess is not None:
-        drawn.append(dots(now.guess, COLOURS[0], "your cross", symbol="x", size=11))
-        drawn.append(handles(now.guess, "guess"))
+    name = "your cross" if np.isfinite(now.guess).all() else ""
+    drawn.append(dots(now.guess, COLOURS[0], name, symbol="x", size=11))
+    drawn.append(handles(now.guess, "guess"))
     for stage, end in now.values.items():
         if stage == ALONE:
             corners = [(end[0], h[1]), (h[0], end[1])]
