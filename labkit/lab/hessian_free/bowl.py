@@ -179,7 +179,7 @@ CAPTION = (
 def picture(now: Bowl | None, before: Bowl | None) -> dict:
     """Draw the plane of the two weights, and how far the bottoms lie apart."""
     figure = planes(
-        ["Weights: loss of all rows, bowls of batches", "How far apart"],
+        ["Weights: bowls of batches", "How far apart"],
         ["first weight", "rows n of a batch"],
         ["second weight", "distance of bottoms from their middle"],
         [((-WIDE, WIDE),) * 2, ((0, 1), (0, 1))],

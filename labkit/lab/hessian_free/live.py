@@ -40,11 +40,6 @@ class TrainingKnobs:
         650, low=2, high=6000, label="largest batch", unit="rows",
         help="at most all training rows",
         look_for="The batch stops growing there; if that is small, so does the error.")
-    maxiter: int = _live(
-        150, low=1, high=300, label="budget", unit="iterations",
-        about="the number of iterations: iterations",
-        help="of the next LSMR run; it grows with the batch",
-        look_for="At 5 all that are allowed are done, and the error hardly falls.")
     batch_size: int = knob(
         60, low=2, high=2500, label="first batch", unit="rows",
         help="what a run begins with",
@@ -67,7 +62,6 @@ def knobs_of(setting: PaperSetting, **changes) -> TrainingKnobs:
         max_batch_size=setting.max_batch_size,
         damping=setting.damping,
         damping_decay=setting.damping_decay,
-        maxiter=setting.maxiter,
     )
     return replace(knobs, **changes)
 
@@ -98,7 +92,7 @@ def training_rows(settings: object, load: Callable[[], Images]) -> Iterator[dict
 
 # The fields of a record that a row takes over unchanged, and those that it halves.
 _FIELDS = (
-    "step seconds rows n grew noise noise_bound damping iterations best maxiter status"
+    "step seconds rows n grew noise noise_bound damping iterations best status"
 ).split()
 _HALVED = "batch_error batch_error_after validation_error test_error".split()
 
@@ -130,7 +124,7 @@ _ERRORS = {
     "validation_error": "validation",
     "test_error": "test",
 }
-_KRYLOV = {"iterations": "done", "best": "taken", "maxiter": "allowed"}
+_KRYLOV = {"iterations": "done", "best": "taken"}
 _PANELS = (
     Lines(_BATCH, "Batch size, and what makes it grow", "rows", marks=_MARKS),
     Lines(_NOISE, "Variance test: noise of the gradient", "squared norm", log=True),

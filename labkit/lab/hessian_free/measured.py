@@ -78,8 +78,8 @@ def methods(rows: pd.DataFrame) -> Figure:
     }
     caption = (
         "CG is ahead in the model's value, which it makes least, and LSMR in the "
-        "gradient. The validation error, which stops LSMR in a training, turns long "
-        "before either has solved the system."
+        "gradient, at every iteration. In the validation error LSMR leads at first, "
+        "and CG later."
     )
     return curves(
         panels,

@@ -94,6 +94,7 @@ def picture(now: Steps | None, before: Steps | None) -> dict:
         ["second weight"],
         [LIMITS],
         caption=CAPTION,
+        height=600,
         square=True,
     )
     if before:

@@ -154,12 +154,13 @@ class Training:
             self.net,
             damping=knobs.damping,
             gamma=setting.gamma,
+            maxiter=setting.maxiter,
             atol=setting.atol,
             patience=PATIENCE,
             ftol=setting.ftol,
             generator=torch.Generator(X.device).manual_seed(1000 + knobs.seed),
         )
-        self.settings, self._rows, self._maxiter = hf.Settings(), len(X), None
+        self.settings, self._rows = hf.Settings(), len(X)
         self.turn(knobs)
         self.records = hf.train(
             self.net,
@@ -175,10 +176,7 @@ class Training:
 
     def turn(self, knobs: object) -> None:
         """Set these knobs for the next step."""
-        options = self.optimizer.param_groups[0]
-        options["damping_decay"] = knobs.damping_decay
-        if knobs.maxiter != self._maxiter:  # else it grows along with the batch
-            options["maxiter"] = self._maxiter = knobs.maxiter
+        self.optimizer.param_groups[0]["damping_decay"] = knobs.damping_decay
         self.settings.theta, self.settings.input_noise = knobs.theta, knobs.input_noise
         self.settings.max_batch_size = min(knobs.max_batch_size, self._rows)
 
