@@ -279,7 +279,7 @@ def test_a_twin_equals_its_run_turns_included(name):
     lab.run(3)
     while twin.follow(run):
         pass
-    assert twin.count == run.count >= 3
+    assert twin.count == run.count >= (1 if name in AT_ONCE else 3)
     rows = [list(map(sorted_row, each.measured)) for each in (run, twin)]
     assert rows[0] == rows[1]
 
