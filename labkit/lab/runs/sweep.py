@@ -328,7 +328,9 @@ def _carry_out(plan: SweepPlan, left: list[int]) -> Iterator[tuple[int, RunOutco
         for number, answer in ended:
             if isinstance(answer, SchedulerLost):
                 error = f"{answer}; the same command goes on"
-                answer = RunOutcome("not run", error=error)
+                answer = outcome_of(plan.runs[number])  # its answer may be lost alone
+                if answer.state == "not run":
+                    answer = RunOutcome("not run", error=error)
             elif isinstance(answer, Exception):
                 answer = RunOutcome("failed", error=str(answer))
             yield number, answer

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +20,8 @@ from labkit.lab.runs.parameters import RunRefused
 
 CONNECT_SECONDS = 5
 ATTEMPTS = 2  # at a job whose process died
+LOOK, GIVE_UP = 5.0, 12  # seconds between two looks; looks without a scheduler
+LOST = "the scheduler was lost"
 
 
 class WorkerDied(RuntimeError):
@@ -70,8 +72,18 @@ def carry_out(
             engine.submit(_caught, function, arguments): number
             for number, arguments in jobs.items()
         }
-        for future in as_completed(futures):
-            yield futures[future], _answer(future)
+        left, silent = set(futures), 0
+        while left:
+            done, left = wait(left, LOOK, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield futures[future], _answer(future)
+            # A client that cannot reach its scheduler may leave a future undone.
+            reached = cluster == "local" or client.status == "running"
+            silent = 0 if reached else silent + 1
+            if silent > GIVE_UP:
+                for future in left:
+                    yield futures[future], SchedulerLost(LOST)
+                return
 
 
 def processors() -> int:
@@ -172,5 +184,5 @@ def _caught(function: Callable, arguments: tuple) -> object:
 
 def _answer(future: Future) -> object:
     if future.cancelled():
-        return SchedulerLost("the scheduler was lost")
+        return SchedulerLost(LOST)
     return future.exception() or future.result()
