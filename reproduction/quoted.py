@@ -73,32 +73,6 @@ def bpls_walks() -> Iterator[str]:
         yield "  " + " ".join(f"{value:.1f}" for value in walks)
 
 
-def broad_solvers(updates: int = 3) -> Iterator[str]:
-    """Test accuracy of four solvers at every size, all 60,000 images of MNIST."""
-    parts = [load("mnist", part, dtype=torch.float64) for part in ("train", "test")]
-    fit, test = ((part.inputs, part.targets) for part in parts)
-    start = [*6 * [broad.Update(10)], broad.Update(extra=3000)]
-    update = broad.Update(10, 750, 1250)
-    room = sum(each.columns for each in start) + updates * update.columns
-    columns = broad.SharedColumns(fit, test, room, seed=0)
-    columns.add(*start)
-    for _ in range(updates):
-        columns.add(update)
-    A, Y, widths = columns.A, columns.Y, columns.widths
-    yield f"{'columns':24s}" + "".join(f"{k:8d}" for k in widths)
-    for ridge in (1e-6, 1e-4):
-        for name in ("chol-1", "exg-e", "orig", "r-inv"):
-            percents = []
-            for [record] in broad.side_by_side(
-                A, widths, Y, ridge, [name], score=columns.score
-            ):
-                if record.lost:
-                    percents.append(f"      NA ({record.lost})")
-                    break
-                percents.append(f"{record.score:8.2f}")
-            yield f"{name:10s} ridge {ridge:<8g}" + "".join(percents)
-
-
 def tables() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the inputs and targets, by name, of data sets that need no download."""
     made = {}
@@ -180,6 +154,5 @@ def broad_defaults(splits: int = 3) -> Iterator[str]:
 QUOTED: dict[str, Callable[[], Iterator[str]]] = {
     "rls-methods": rls_methods,
     "bpls-walks": bpls_walks,
-    "broad-solvers": broad_solvers,
     "broad-defaults": broad_defaults,
 }

@@ -88,8 +88,13 @@ def train_martens():
     return list(hessian_free.train_martens(net, optimizer, X, **options))
 
 
+def solve():
+    return hf_lsmr().call()
+
+
 # The walked function, and a training run that goes through it.
 STEPS = {
+    hessian_free.lsmr: solve,  # all of the steps below, which training draws one by one
     hessian_free.HessianFree.step: train,
     hessian_free.lsmr_steps: train,
     batch_gradient_variance: train,
