@@ -163,7 +163,8 @@ def spectrum(
             if block is training.rls.blocks[0]:
                 off = vectors[:-1, 0]  # of the least; without the bias
                 off = off * (1 if off @ mean > 0 else -1)
-                for pixel, (gone, seen) in enumerate(zip(off, mean, strict=True)):
+                pairs = zip(off.tolist(), mean.tolist(), strict=True)
+                for pixel, (gone, seen) in enumerate(pairs):
                     yield {"seed": seed, "pixel": pixel, "off": gone, "mean": seen}
 
 
