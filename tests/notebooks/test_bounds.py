@@ -77,6 +77,8 @@ def run_cells(name, values, monkeypatch):
 
     def shown(*things, raw=False, **_):
         for thing in things:
+            if isinstance(panel := getattr(thing, "figure", None), dict):
+                figures.append(panel)
             data = thing if raw else built(thing)[0]
             if drawn := data.get("application/vnd.plotly.v1+json"):
                 figures.append(drawn)
