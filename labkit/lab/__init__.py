@@ -35,10 +35,8 @@ __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "claims": (
-            *("AHEAD", "BEHIND", "LEVEL", "NO", "UNDECIDED", "YES", "Claim"),
-            *("claim_figure", "claim_table", "compared", "duel", "folded"),
-            *("plus_minus", "recorded", "show_claims", "show_race"),
-            *("show_summary", "verdict"),
+            *("NO", "UNDECIDED", "YES", "claim_table", "folded", "plus_minus"),
+            *("recorded", "show_race", "show_summary"),
         ),
         "datasets": ("Labelled", "Text", "available", "load"),
         "panels": (
@@ -67,7 +65,7 @@ __getattr__, __dir__, __all__ = lazily(
             *("squared_error", "with_noise"),
         ),
         "exercises": ("check", "trying"),
-        "race": ("Race", "View", "race_figure", "run_race", "spread", "with_bar"),
+        "race": ("Race", "View", "race_figure", "run_race", "spread"),
         "tuning": ("Comparison", "Rule", "Sizes", "halton"),
         "runs": ("report", "run", "sweep"),
         "rls": (),

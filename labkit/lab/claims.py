@@ -3,33 +3,26 @@
 import html
 import json
 import math
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from labkit.check import (
     NUMBER,
-    YES_OR_NO,
     Range,
     check_kind,
     check_options,
     integer,
-    number,
 )
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
 
-    from labkit.lab.panels.figures.captions import Figure
     from labkit.lab.panels.figures.shown import Page
 
-AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
 YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
-WORDS = "another verdict"  # in the legend of dots; its words stand at the dot
-LEAST = 560  # pixels of a figure of claims: a narrower page is scrolled
 # all by `labkit reproduce pages`
 RECORDED = Path(__file__).with_name("claims.csv")
 SUMMARIES = Path(__file__).with_name("summaries.json")
@@ -45,92 +38,6 @@ ROW = Range(
         and NUMBER.holds(row.get("sd"))
     ),
 )
-GAP = number(">= 0, or nan", lambda v: not v < 0)
-TABLE = {"a": ROW, "b": ROW, "higher": YES_OR_NO, "least": GAP}
-
-
-class Claim(NamedTuple):
-    """What a paper says, what was measured of it, and what that comes to.
-
-    ``gap`` is how far the claim holds, in ``unit``; it is negative where the opposite
-    was measured, and nan where no number says it. ``spread`` is its error: both
-    standard deviations together, and nan where nothing was repeated.
-    """
-
-    claim: str
-    found: str
-    setting: str
-    verdict: str
-    gap: float = math.nan
-    spread: float = math.nan
-    unit: str = "points"
-
-
-def compared(a: Row, b: Row, *, higher: bool = True, least: float = 0.0) -> str:
-    """Say whether a is ahead of b, level with it or behind it.
-
-    Two rows are level unless their means differ by more than both spreads together,
-    and by more than ``least``. A mean of nan, a failure, is behind any other.
-
-    Parameters
-    ----------
-    a, b : mapping or Series with ``mean`` and ``sd``
-    higher : bool, whether a higher mean is better
-    least : float >= 0, the gap that decides nothing, whatever the spreads
-    """
-    check_options({"a": a, "b": b, "higher": higher, "least": least}, TABLE)
-    gap = a["mean"] - b["mean"] if higher else b["mean"] - a["mean"]
-    if math.isnan(gap):
-        return BEHIND if math.isnan(a["mean"]) else AHEAD
-    both = a["sd"] + b["sd"]  # nan of a single seed, which decides nothing
-    if math.isnan(both) or abs(gap) <= max(both, least):
-        return LEVEL
-    return AHEAD if gap > 0 else BEHIND
-
-
-def verdict(a: Row, b: Row, *, higher: bool = True, least: float = 0.0) -> str:
-    """Say whether "a is better than b" holds: yes, no, or not decided.
-
-    The parameters are those of :func:`compared`. A failure decides nothing.
-    """
-    said = compared(a, b, higher=higher, least=least)
-    if math.isnan(a["mean"] + b["mean"]):
-        return UNDECIDED
-    return {AHEAD: YES, LEVEL: UNDECIDED, BEHIND: NO}[said]
-
-
-def duel(
-    claim: str,
-    a: Row,
-    b: Row,
-    names: tuple[str, str],
-    setting: str,
-    *,
-    higher: bool = True,
-    least: float = 0.0,
-    unit: str = "points",
-    digits: int = 1,
-) -> Claim:
-    """Return the claim that a is better than b, judged.
-
-    Parameters
-    ----------
-    claim : str
-    a, b : mapping or Series with ``mean`` and ``sd``
-    names : (str, str), what a and b are
-    setting : str, on what they were measured
-    higher, least : see :func:`compared`
-    unit : str, of the gap between the means
-    digits : int, decimals in which the means are written
-    """
-    said = verdict(a, b, higher=higher, least=least)
-    check_kind("names", names, tuple | list, "two names")
-    if len(names) != 2:
-        raise ValueError(f"names must be two, of a and of b, got {names!r}")
-    rows = zip(names, (a, b), strict=True)
-    both = (f"{name} {plus_minus(row, '', digits)}" for name, row in rows)
-    gap = a["mean"] - b["mean"] if higher else b["mean"] - a["mean"]
-    return Claim(claim, ", ".join(both), setting, said, gap, a["sd"] + b["sd"], unit)
 
 
 def plus_minus(row: Row, unit: str = "%", digits: int = 1) -> str:
@@ -169,101 +76,6 @@ def folded(table: "pd.DataFrame | Styler", summary: str) -> "Page":
     check_kind("summary", summary, str, "a str")
     head = f"<summary>{html.escape(summary)}</summary>"
     return Page(f"<details>{head}{table.to_html()}</details>", summary)
-
-
-def _check_claims(claims: object, caption: object) -> None:
-    check_kind("claims", claims, (list, tuple), "a list of claims; see duel")
-    for each in claims:
-        check_kind("a claim", each, Claim, "a Claim; see duel")
-    check_kind("caption", caption, str, "a str")
-
-
-def show_claims(claims: Sequence[Claim], caption: str = "") -> None:
-    """Display claims as dots with error bars; a click shows the table of all numbers.
-
-    A claim without a number is in the table alone.
-    """
-    from IPython.display import display
-
-    _check_claims(claims, caption)
-    if any(math.isfinite(claim.gap) for claim in claims):
-        display(claim_figure(claims, caption))
-    display(folded(claim_table(claims).style, "All claims, with their numbers"))
-
-
-def claim_figure(claims: Sequence[Claim], caption: str = "") -> "Figure":
-    """Draw how far each claim holds, with its error, in a panel for each unit.
-
-    Right of zero is what the paper says. A bar that does not reach zero decides.
-    """
-    from labkit.lab.panels.figures.captions import describe, panel_text
-    from labkit.lab.panels.figures.drawing import corner, on_axes, suffix
-    from labkit.lab.panels.figures.theme import layout
-
-    _check_claims(claims, caption)
-    rows = [claim for claim in claims if math.isfinite(claim.gap)]
-    drawn = pd.DataFrame(rows, columns=Claim._fields)
-    units = {unit: mine for unit, mine in drawn.groupby("unit", sort=False)}
-    total = len(drawn) + 2 * len(units)  # lines; two below each panel are its axis
-    figure, data, top = layout(width=960, height=40 * total + 60), [], 0
-    for i, (unit, mine) in enumerate(units.items()):
-        data += [trace | on_axes(i) for trace in _dots(mine)]
-        figure[f"xaxis{suffix(i)}"] = {
-            "title": {"text": _wrapped(f"how far the claim holds, in {unit}")},
-            "anchor": f"y{suffix(i)}",
-            "zeroline": True,
-            "rangemode": "tozero",
-        }
-        figure[f"yaxis{suffix(i)}"] = {
-            "domain": [1 - (top + len(mine)) / (total - 2), 1 - top / (total - 2)],
-            "categoryarray": [_wrapped(claim) for claim in mine["claim"]][::-1],
-            "categoryorder": "array",
-            "range": [-0.6, len(mine) - 0.4],
-            "showline": False,
-            "ticks": "",
-            "anchor": f"x{suffix(i)}",
-        }
-        top += len(mine) + 2
-    shown = set()  # each verdict is in the legend once
-    for trace in data:
-        trace["showlegend"] = trace["name"] not in shown
-        shown.add(trace["name"])
-    figure["legend"] = {"orientation": "h", **corner(0, 1)}
-    words = [panel_text("Claims", f"gap in {unit}", "") for unit in units]
-    made = describe({"data": data, "layout": figure}, caption, words)
-    made["layout"]["meta"]["least"] = LEAST
-    return made
-
-
-def _dots(claims: pd.DataFrame) -> Iterator[dict]:
-    """Yield the dots of claims in one unit, a trace for each verdict."""
-    from labkit.lab.panels.figures.theme import BUTTON, COLOURS
-
-    looks = {YES: (COLOURS[2], "circle"), NO: (COLOURS[1], "x")}
-    kinds = claims["verdict"].where(claims["verdict"].isin([YES, NO, UNDECIDED]), WORDS)
-    for said, group in claims.groupby(kinds, sort=False):
-        colour, symbol = looks.get(said, (BUTTON, "circle-open"))
-        yield {
-            "type": "scatter",
-            "mode": "markers",
-            "name": said,
-            "legendgroup": said,
-            "x": list(group["gap"]),
-            "y": [_wrapped(claim) for claim in group["claim"]],
-            "error_x": {"type": "data", "array": list(group["spread"].fillna(0))},
-            "marker": {"color": colour, "symbol": symbol, "size": 9},
-            "cliponaxis": False,
-            "text": [
-                f"{row.found}<br>{row.setting}<br><b>{row.verdict}</b>"
-                for row in group.itertuples()
-            ],
-            "hovertemplate": "%{text}<extra></extra>",
-        }
-
-
-def _wrapped(text: str) -> str:
-    """A claim in lines of a tick's label."""
-    return "<br>".join(textwrap.wrap(text, 52))
 
 
 def show_summary(paper: str) -> None:
