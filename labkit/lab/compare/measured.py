@@ -129,7 +129,7 @@ RACE_TUNED = Measurement(
     "compare-race",
     "Adam at torch's default rate ends with more errors than Adam that is tuned by as "
     "many trials as all other rules.",
-    30,
+    10,
     tuned_race,
     tuning_pays,
     race_drawn,
@@ -206,7 +206,7 @@ RACE_NOISY = Measurement(
     "compare-noise",
     "Noise on each gradient, as long as the gradient itself, costs RLS+M more errors "
     "than Adam.",
-    30,
+    15,
     noisy_race,
     momentum_suffers,
     noise_drawn,

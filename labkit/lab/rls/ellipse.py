@@ -142,7 +142,7 @@ def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
     (X, y), g, step = data(knobs), seeded(knobs.seed), 0
     loss, rate, k = surface(X, y), knobs.lr, knobs.mean_weight
     theta, P = torch.tensor([corner_of(knobs.start)]), torch.eye(2)
-    weights = {"RLS": theta, "SGD": theta.clone()}
+    weights = {"SGD": theta.clone(), "RLS": theta}  # the last lies above
     paths = {name: [at.numpy()[0].copy()] for name, at in weights.items()}
     while True:
         for rows in torch.randperm(POINTS, generator=g).split(knobs.batch):
@@ -247,7 +247,7 @@ def _weights(now: Ellipse) -> list[dict]:
     ticks = np.linspace(-BESIDE, BESIDE, GRID)
     drawn = [contours(ticks, ticks, now.loss, "loss")]
     for name, points in now.paths.items():
-        drawn.append(path(points, RULES[name], name))
+        drawn.append(path(points, RULES[name], name, width=2 + (name == "RLS")))
         drawn.append(dots(points[-1], RULES[name], size=9))
     start = now.paths["RLS"][0]
     drawn.append(dots(start, INK, size=11, symbol="square"))
@@ -290,7 +290,7 @@ def worked(values: Sequence[float]) -> dict:
 def _status(row: dict) -> str:
     return (
         r"$h = 1 + k\,\bar x^\top P\bar x = 1 + {k:.3g} \cdot {stretch:.3g} = {h:.3g}$,"
-        r" and the step $-\tfrac{{\eta}}{{h}}\nabla P = ({first:.2g}, {second:.2g})$ is"
+        r" and the step $-\tfrac{{\eta}}{{h}}\nabla P = ({first:.3f}, {second:.3f})$ is"
         r" {degrees:.0f} degrees off $-\nabla$"
     ).format(**row)
 

@@ -106,7 +106,7 @@ ANATOMY = Measurement(
     "rls-anatomy",
     "One vector, the running mean of the inputs, does the work of the matrix P: its "
     "training loss after the last epoch is that of RLS, to 5 %.",
-    25,
+    5,
     partial(race, RELATIVES),
     one_vector,
     partial(
@@ -120,7 +120,7 @@ SIDE_BY_SIDE = Measurement(
     "rls-side-by-side",
     "On digits RLS with momentum ends with a lower training loss than Adam at its "
     "default rate.",
-    25,
+    5,
     partial(race, RIVALS),
     below_adam,
     partial(
@@ -205,7 +205,7 @@ SPECTRUM = Measurement(
     "rls-spectrum",
     "What P has switched off in the first layer is the mean input: its eigenvector of "
     "the least eigenvalue and the mean image have a cosine above 0.99.",
-    5,
+    2,
     spectrum,
     one_direction,
     images,

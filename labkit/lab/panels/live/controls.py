@@ -69,6 +69,7 @@ _STYLE = """<style>
 .labkit-wrong .mod-active::after {content: " ✗"}
 .labkit-knob-mark {border: 1px solid currentColor; border-radius: 3px; padding: 0 4px;
   margin-right: 4px; white-space: nowrap}
+.labkit-opening .labkit-knob-mark {display: none}
 .labkit-controls .labkit-folded {display: none}
 .labkit-controls .labkit-more:has(.mod-active) ~ .labkit-folded {display: flex}
 </style>"""
