@@ -129,7 +129,7 @@ def picture(now: Columns | None, before: Columns | None) -> dict:
     The left plane is that of the two samples: a column is a point of it.
     """
     figure = planes(
-        ["Columns, target (square) and fits", "Distance of the fits from the target"],
+        ["Columns, target (square) and fits", "Distance from the target"],
         ["first sample", "angle [degrees]"],
         ["second sample", "distance"],
         [((LOW, HIGH),) * 2, ((0, 90), (0, MOST))],

@@ -205,7 +205,7 @@ def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
     """Draw the inputs on the left and the weights on the right."""
     wide = ((-WIDE, WIDE),) * 2
     figure = planes(
-        ["Inputs, and P (green)", "Weights: loss, paths, P at half size"],
+        ["Inputs, and P (green)", "Loss, paths, P at half size"],
         ["first input", "first weight"],
         ["second input", "second weight"],
         [((-FAR, FAR),) * 2, wide],
