@@ -10,7 +10,7 @@ from torch import Tensor
 
 from labkit.bpls import activation, random_weights, scores, train
 from labkit.lab.bpls.baselines import OPTIMIZERS, descend
-from labkit.lab.claims import NO, YES, plus_minus
+from labkit.lab.claims import plus_minus
 from labkit.lab.datasets import Labelled, load
 from labkit.lab.problem import percent, rows as some
 from labkit.lab.race import View, spread
@@ -249,6 +249,12 @@ def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
             yield claim if theirs else f"ours: {claim}", measured, held
 
 
+def reading_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """Judge the rivals with the text's softmax, which printed numbers contradict."""
+    for claim, measured, held in faster_claims(rows):
+        yield f"reading: {claim}", measured, held
+
+
 def epoch_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     """Judge the numbers of Table I, and how many epochs BPLS takes."""
     yield from claims(rows)
@@ -309,9 +315,10 @@ def saturation_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         slow = label.startswith("adagrad")
         what = "still gains more than" if slow else "gains at most"
         claim = f"III-B, Figs 7 and 8, {label}: {what} {MARGIN:g} point after "
-        held = ahead(gained, 0 * gained, margin=MARGIN)
-        if not slow:
-            held = {YES: NO, NO: YES}.get(held, held)
+        if slow:
+            held = ahead(gained, 0 * gained, margin=MARGIN)
+        else:
+            held = ahead(0 * gained, gained, margin=-MARGIN)
         yield f"{claim}{SATURATED} epochs", told, held
 
 
@@ -383,7 +390,7 @@ COMPETITORS = Study(
     minutes=13,
     memory=1,
     table=beside,
-    claims=faster_claims,
+    claims=reading_claims,
     criterion=MEETS,
     views=curves(),
 )

@@ -26,10 +26,11 @@ from reproduction.broad import (
     images,
     near,
 )
+from reproduction.criteria import FEW, SEEDS, of_runs
 from reproduction.drawing import Chart
 from reproduction.studies import Study
 
-DRAWS = 3
+DRAWS = SEEDS
 STEP = 2010  # columns of an update
 LAST = 25_170  # columns
 AT_ONCE = "images at once"  # in the labels of runs whose sums are of other pieces
@@ -66,7 +67,6 @@ def lost_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     }
     for label, mine in rows.groupby("label", sort=False):
         lost = list(everywhere[label].values())
-        few = len(lost) < DRAWS
         here = ", ".join("at none" if n is None else f"at {n:,}" for n in lost)
         if AT_ONCE in label:
             row = label.split(",")[0]
@@ -74,14 +74,17 @@ def lost_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
             decided = YES if same else NO
             claim = f"ours: V-B, {label}: lost where it is with {ROWS:,} at once"
         elif label in ENDS:
-            at = [n is not None and abs(n - ENDS[label]) <= STEP for n in lost]
-            decided = YES if all(at) else NO if not any(at) else UNDECIDED
+            pieces = [draw for name, draw in everywhere.items() if label in name]
+            ends = [n for draw in pieces for n in draw.values() if n is not None]
+            close = [n for n in ends if abs(n - ENDS[label]) <= STEP]
+            at = [n in close for n in lost]
+            decided = YES if all(at) else UNDECIDED if close else NO
             claim = f"V-B, {label}: NA from {ENDS[label]:,} columns on"
         else:
             decided = YES if not any(lost) else NO
             claim = f"V-B, {label}: has no NA up to {LAST:,} columns"
         told = f"a pivot is lost {here} columns" if any(lost) else "no pivot is lost"
-        yield claim, told, UNDECIDED if few else decided
+        yield claim, told, of_runs(decided, len(lost))
         if label in CHOL_2:
             said, sd = CHOL_2[label]
             ends = mine[mine["columns"] == LAST].dropna(subset="accuracy")
@@ -122,10 +125,10 @@ LOST = Study(
     table=sizes_of,
     claims=lost_claims,
     criterion="of an NA yes where every draw loses a pivot within one update of the "
-    "paper's, no where none does so, and undecided in between; of no NA yes where no "
-    "draw loses one and no where any does; of larger pieces yes where every draw loses "
-    "its pivot at the same columns; undecided with fewer than three draws; of a "
-    f"number {NEAR}",
+    "paper's, no where none does so, in pieces of any size, whose rounding moves it, "
+    "and undecided in between; of no NA yes where no draw loses one and no where any "
+    "does; of larger pieces yes where every draw loses its pivot at the same columns; "
+    f"{FEW}; of a number {NEAR}",
     views=(ACCURACY,),
 )
 
@@ -181,21 +184,20 @@ def inverse_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
                 continue
             both = wide[names].dropna()
             apart = (both[names[0]] - both[names[1]]).abs().groupby("seed").max()
-            few = len(apart) < DRAWS
             decided = YES if (apart <= MARGIN).all() else NO
             claim = f"V-B, ridge {ridge}: {one} and {other} have the same accuracies"
             here = (
                 f"they differ by {apart.max():.2f} points at most, {len(apart)} draws"
             )
-            yield claim, here, UNDECIDED if few else decided
+            yield claim, here, of_runs(decided, len(apart))
         if f"orig {ridge}" in wide:
             mine = wide[f"orig {ridge}"].dropna().groupby("seed")
-            fall, few = mine.max() - mine.last(), mine.ngroups < DRAWS
+            fall = mine.max() - mine.last()
             fell = [fall > MARGIN, fall <= MARGIN]
             decided = YES if fell[0].all() else NO if fell[1].all() else UNDECIDED
             here = f"by {fall.min():.2f} to {fall.max():.2f} points"
             claim = f"V-B, ridge {ridge}: orig rises and then falls"
-            yield claim, here, UNDECIDED if few else decided
+            yield claim, here, of_runs(decided, len(fall))
 
 
 ALIKE = ("orig", "exg-e", "r-inv", "chol-2")
@@ -230,8 +232,7 @@ INVERSES = Study(
     claims=inverse_claims,
     criterion="of two solvers yes where they are within 0.1 points at every size in "
     "every draw, else no; of a fall yes where every draw ends more than 0.1 points "
-    "below its maximum, no where none does, and undecided in between; undecided with "
-    "fewer than three draws",
+    f"below its maximum, no where none does, and undecided in between; {FEW}",
     views=tuple(
         Chart(
             view=replace(ACCURACY, title=f"Ridge {ridge:g}, {PAIRS}"),

@@ -3,7 +3,8 @@
 Values of runs are series indexed by seed. Two means are compared by the interval in
 which their difference lies with 95 % (Student's t; Welch's degrees of freedom, or the
 differences over common seeds), and by a margin that the study writes down with its
-reason. Fewer than :data:`SEEDS` seeds decide nothing.
+reason. Fewer than :data:`SEEDS` runs decide nothing: where their means lie as a yes
+asks, the verdict is "not contradicted (n runs)", and it is never counted with yes.
 """
 
 import math
@@ -15,12 +16,18 @@ from scipy.stats import t
 from labkit.lab.claims import NO, UNDECIDED, YES, plus_minus
 
 SEEDS = 3  # number of seeds that a verdict needs
-NOT_AT_END = "not at its end"
+NOT_AT_END, NOT_CONTRADICTED = "not at its end", "not contradicted"
+TRIFLE = 0.01  # share of the larger mean: where the margin is 0, less decides nothing
+POINTS = 0.1  # of an accuracy in %, ten of 10,000 images, likewise
 AHEAD = (
     "yes or no where the 95 % interval of the difference of the two means lies on one "
-    f"side of the margin, and undecided otherwise or with fewer than {SEEDS} seeds"
+    f"side of the margin, and undecided otherwise; with fewer than {SEEDS} runs "
+    f"{NOT_CONTRADICTED!r} where the lead is above a margin other than 0, else "
+    f"undecided; where the margin is 0, means that differ by at most {TRIFLE:.0%} of "
+    f"the larger one, accuracies by at most {POINTS} points, decide nothing"
 )
-PAPER, IDENTITY, OURS = "paper", "identity", "ours"
+FEW = f"of fewer than {SEEDS} runs a yes is {NOT_CONTRADICTED!r} and a no undecided"
+PAPER, READING, IDENTITY, OURS = "paper", "reading", "identity", "ours"
 
 
 def finished(rows: pd.DataFrame) -> pd.DataFrame:
@@ -35,16 +42,17 @@ def finished(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def whose(claim: str) -> str:
-    """Return whose a claim is: the paper's, an identity, or ours.
+    """Return whose a claim is: the paper's, of a reading of it, an identity, or ours.
 
     A claim of ours begins with ``ours``, one that holds by its formulas, whatever was
-    measured, with ``identity``; all others are the paper's.
+    measured, with ``identity``, and one about a setting that the paper's own numbers
+    contradict with ``reading``; all others are the paper's.
 
     >>> whose("ours, chol-1: at most 1.3 of its count"), whose("4.1, Fig. 1: longer")
     ('ours', 'paper')
     """
     first = claim.replace(",", ":").partition(":")[0]
-    return first if first in (IDENTITY, OURS) else PAPER
+    return first if first in (READING, IDENTITY, OURS) else PAPER
 
 
 def interval(
@@ -76,6 +84,20 @@ def interval(
     return means[0] - half, means[0] + half
 
 
+def of_runs(held: str, runs: int) -> str:
+    """Return what a verdict is with so many runs: few neither say yes nor no."""
+    if runs >= SEEDS:
+        return held
+    told = f"{NOT_CONTRADICTED} ({runs} run{'s' if runs > 1 else ''})"
+    return told if held == YES and runs else UNDECIDED
+
+
+def runs_of(*series: pd.Series) -> int:
+    """Return the smallest number of runs, 0 if one of few failed."""
+    few = min(len(each.dropna()) for each in series)
+    return few if few >= SEEDS or not any(each.isna().any() for each in series) else 0
+
+
 def ahead(
     a: pd.Series,
     b: pd.Series,
@@ -83,16 +105,27 @@ def ahead(
     margin: float = 0.0,
     higher: bool = True,
     paired: bool = False,
+    least: float | None = None,
 ) -> str:
     """Return whether a is better than b by more than a margin; see `AHEAD`.
 
     Yes where the interval of a's lead lies above the margin, no where it lies below it
-    (a leads by less, or b leads), undecided where the margin lies in it.
+    (a leads by less, or b leads), undecided where the margin lies in it. A negative
+    margin asks whether a is no worse than b by more than that. With a margin of 0 a
+    difference of at most `least` decides nothing; it is :data:`TRIFLE` of the larger
+    mean if it is not given.
     """
     if math.inf in (*map(abs, a), *map(abs, b)):  # a level that some run never reaches
         return _seed_by_seed(a, b, higher)
-    low, high = interval(a, b, paired=paired)
-    return above((low, high) if higher else (-high, -low), margin)
+    a, b = (a, b) if higher else (-a, -b)
+    gap, runs = a.mean() - b.mean(), runs_of(a, b)
+    if runs < SEEDS:
+        return of_runs(YES if margin and gap > margin else UNDECIDED, runs)
+    if least is None:
+        least = TRIFLE * max(abs(a.mean()), abs(b.mean()))
+    if not margin and abs(gap) <= least:
+        return UNDECIDED
+    return above(interval(a, b, paired=paired), margin)
 
 
 def above(interval: tuple[float, float], margin: float = 0.0) -> str:
@@ -109,25 +142,6 @@ def inside(interval: tuple[float, float], margin: float) -> str:
     return NO if low > margin or high < -margin else UNDECIDED
 
 
-def leads(a: pd.Series, b: pd.Series, *, margin: float, higher: bool = True) -> str:
-    """Return whether a is better than b by more than a margin, also for single runs.
-
-    With fewer than :data:`SEEDS` runs of either, yes where the means are further apart
-    than the margin, which must then hold the spread over runs, and undecided otherwise:
-    few runs never decide against a paper. A negative margin asks whether a is no worse
-    than b by more than that.
-    """
-    if min(len(a.dropna()), len(b.dropna())) >= SEEDS:
-        return ahead(a, b, margin=margin, higher=higher)
-    gap = (a.mean() - b.mean()) * (1 if higher else -1)
-    return YES if gap > margin else UNDECIDED
-
-
-def unless_few(held: str, runs: int) -> str:
-    """Return a verdict, or undecided for a "no" of fewer than three runs."""
-    return UNDECIDED if held == NO and runs < SEEDS else held
-
-
 def _seed_by_seed(a: pd.Series, b: pd.Series, higher: bool) -> str:
     """Return whether a is better than b for every seed, or worse for every seed."""
     seeds = a.index.intersection(b.index)
@@ -141,8 +155,11 @@ def level(a: pd.Series, b: pd.Series, *, margin: float, paired: bool = False) ->
     """Return whether a is as good as b, within a margin on either side.
 
     Yes where the interval of the difference lies within the margin, no where it lies
-    outside of it, undecided otherwise.
+    outside of it, undecided otherwise; of few runs see :func:`of_runs`.
     """
+    runs = runs_of(a, b)
+    if runs < SEEDS:
+        return of_runs(YES if abs(a.mean() - b.mean()) <= margin else NO, runs)
     return inside(interval(a, b, paired=paired), margin)
 
 
@@ -159,11 +176,11 @@ def meets(
     sd, runs : float and int, the paper's standard deviation over so many runs
     """
     kept = values.dropna()
-    if len(kept) < SEEDS:
-        return UNDECIDED
-    error = math.sqrt(kept.var() / len(kept) + sd**2 / runs)
-    half = t.ppf(0.975, len(kept) - 1) * error
-    gap = abs(kept.mean() - number)
+    gap, ours = abs(kept.mean() - number), runs_of(values)
+    if ours < SEEDS:
+        return of_runs(YES if gap <= margin else NO, ours)
+    error = math.sqrt(kept.var() / ours + sd**2 / runs)
+    half = t.ppf(0.975, ours - 1) * error
     if gap + half <= margin:
         return YES
     return NO if gap - half > margin else UNDECIDED
@@ -223,6 +240,7 @@ def faster_claims(
     if not {*pair} <= set(rows["label"]):
         return
     runs = [rows[rows["label"] == label] for label in pair]
+    least = POINTS if column == "accuracy" else None
     for clock in clocks:
         both = [reached(run, column, goal, clock, higher=higher) for run in runs]
         held = ahead(*both, higher=False, paired=True)
@@ -230,10 +248,10 @@ def faster_claims(
         yield f"ours: {said}" if clock == "seconds" else said, _told(both), held
     best = "max" if higher else "min"
     both = [run.groupby("seed")[column].agg(best) for run in runs]
-    held = ahead(*both, higher=higher, paired=True)
+    held = ahead(*both, higher=higher, paired=True, least=least)
     yield f"{claim}, best {column}", _told(both), held
     both = [area(run, column, clocks[0]) for run in runs]
-    held = ahead(*both, higher=higher, paired=True)
+    held = ahead(*both, higher=higher, paired=True, least=least)
     yield f"{claim}, mean {column} over all {clocks[0].rstrip('s')}s", _told(both), held
 
 

@@ -69,7 +69,7 @@ def paragraph(paper: str, items: pd.DataFrame, folder: Path) -> str:
     """Return the paragraph on a paper, or on the comparison of all."""
     if paper == "compare":
         return compare.conclusions(raced(folder))
-    return coverage.paragraph(paper, items, folder)
+    return coverage.paragraph(paper, items)
 
 
 def raced(folder: Path) -> pd.DataFrame:
@@ -119,15 +119,30 @@ def covered(items: pd.DataFrame) -> Iterator[str]:
     yield (
         "Each row is a claim of a paper, and the evidence of it that the results hold: "
         "at the paper's size (often with fewer runs), at a reduced size, in a notebook "
-        "only, or none. `labkit reproduce coverage` prints the same."
+        "only, or none; what holds exactly holds by its formulas. Where verdicts "
+        "differ "
+        "they are counted; not contradicted means that too few runs could have said "
+        "no. "
+        "Each verdict stands on an interval of 95 %, without a correction for their "
+        "number, so that one in twenty of those near a margin may be chance. `labkit "
+        "reproduce coverage` prints the same."
     )
     yield table_of(coverage.counts(items))
     for paper, mine in items.groupby("paper", sort=False):
         yield f"## {TITLES[paper]}"
         rows = mine.assign(now=mine["now"].map(coverage.SIZES))
-        names = ["where", "claim", "studies", "now", "found"]
-        heads = ["in the paper", "claim", "study", "evidence", "found"]
-        yield grid(heads, rows[names].values.tolist())
+        names = ["where", "claim", "studies", "now", "found", "cost"]
+        heads = ["in the paper", "claim", "study", "evidence", "found", "would take"]
+        reading = mine["now"] == coverage.READING
+        yield grid(heads, rows.loc[~reading, names].values.tolist())
+        if reading.any():
+            yield "### A reading of ours, which the paper's own numbers contradict"
+            yield grid(heads[:3] + heads[4:5], _read(mine[reading]))
+
+
+def _read(mine: pd.DataFrame) -> list[list]:
+    """Return the rows of items of a reading, which are not counted as the paper's."""
+    return mine[["where", "claim", "studies", "found"]].values.tolist()
 
 
 def index(every: Mapping[str, Study], folder: Path) -> Iterator[str]:

@@ -5,7 +5,6 @@ follows. Both are in the order of the study's units, whichever finished first.
 """
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -21,7 +20,6 @@ from labkit.lab.runs.parameters import RunRefused
 from reproduction.studies import Study
 
 DIGITS = 7  # significant digits of a number
-MARKS = ("<<<<<<<", "=======", ">>>>>>>")
 
 
 def path_of(study: Study, results: Path) -> Path:
@@ -80,8 +78,6 @@ def _parts(path: Path) -> tuple[dict[str, dict], str]:
         raise RunRefused(f"the results in {path} cannot be read ({error})") from error
     headers, table = {}, []
     for number, line in enumerate(lines, 1):
-        if line.startswith(MARKS):
-            raise _damaged(path, f"line {number} is a conflict mark of git")
         if not line.startswith("#"):
             table.append(line)
         elif line.startswith("# {"):
@@ -90,8 +86,6 @@ def _parts(path: Path) -> tuple[dict[str, dict], str]:
                 unit, _ = header["unit"], header["arguments"]
             except (ValueError, KeyError, RecursionError) as error:
                 raise _damaged(path, f"line {number} cannot be read") from error
-            if unit in headers:
-                raise _damaged(path, f"unit {unit!r} stands there twice")
             headers[unit] = header
     return headers, "".join(table)
 
@@ -127,18 +121,11 @@ def difference(study: Study, header: Mapping) -> str:
     return f"{unit} was computed with {key} {was!r}, and it is {now!r} now"
 
 
-def checksum(rows: Iterable[Mapping[str, str]]) -> str:
-    """Return the checksum of the rows of a unit as they stand in the file."""
-    kept = [{k: v for k, v in row.items() if v != "" and k != "unit"} for row in rows]
-    return hashlib.sha256(json.dumps(kept).encode()).hexdigest()[:16]
-
-
 def problems(study: Study, path: Path) -> list[str]:
     """Return what is wrong with a file of results, one sentence for each fault.
 
-    The arguments and the version of each unit must be those of the study, and its rows
-    must have the checksum that its line gives (units recorded before checksums were
-    introduced have none).
+    The arguments and the version of each unit must be those of the study, and it must
+    have rows.
 
     Raises
     ------
@@ -152,11 +139,6 @@ def problems(study: Study, path: Path) -> list[str]:
             wrong.append(words)
         if not mine:
             wrong.append(f"{unit} has no rows")
-        if header.get("checksum", checksum(mine)) != checksum(mine):
-            wrong.append(f"{unit} has other rows than were written, by its checksum")
-        for field in ("commit", "versions", "device", "ended"):
-            if field not in header:
-                wrong.append(f"the line on the run of {unit} lacks {field!r}")
     return wrong
 
 
@@ -169,7 +151,7 @@ def append(
     with FileLock(path.with_name(f".{path.name}.lock")):
         headers, kept = read(path)
         mine = [{"unit": unit} | {k: as_text(v) for k, v in r.items()} for r in rows]
-        headers[unit] = {**header, "checksum": checksum(mine)}
+        headers[unit] = header
         kept = [row for row in kept if row["unit"] != unit] + mine
         write_atomically(path, written(study, headers, kept))
 

@@ -8,9 +8,26 @@ import pandas as pd
 
 from labkit.lab.claims import YES, plus_minus
 from labkit.lab.race import spread
-from reproduction.criteria import AHEAD, NOT_AT_END, SEEDS, ahead, unless_improving
+from reproduction.criteria import (
+    AHEAD,
+    NOT_AT_END,
+    POINTS,
+    SEEDS,
+    ahead,
+    unless_improving,
+)
 from reproduction.drawing import Chart
-from reproduction.rls import ACCURACY, CIFAR, IMDB, LOSS, MNIST, ends, epochs_of, table
+from reproduction.rls import (
+    ACCURACY,
+    CIFAR,
+    IMDB,
+    LEAST,
+    LOSS,
+    MNIST,
+    ends,
+    epochs_of,
+    table,
+)
 from reproduction.studies import Study
 
 VALUES = (0.01, 0.1, 1.0, 10.0)  # of k and of eta
@@ -50,7 +67,7 @@ def sweep_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
             both, (lost, count) = (mine.loc[best], other), failed.loc[label]
             told = " and ".join(plus_minus(each, digits=2) for each in both)
             told += f", {lost} of {count} runs" if lost else ""
-            held = ahead(runs[best], runs[label], paired=True)
+            held = ahead(runs[best], runs[label], paired=True, least=POINTS)
             pair = rows[rows["label"].isin((best, label))]
             held = unless_improving(held, pair, "loss", least=LEAST)
             if lost == count >= SEEDS and not math.isnan(both[0]["mean"]):
@@ -66,9 +83,6 @@ def sweep_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         told = " and ".join(plus_minus(each, "points", 2) for each in rows)
         claim = "VI-B: between its best and its worst value that runs eta makes more"
         yield f"{claim} of a difference than k", told, ahead(eta, k, paired=True)
-
-
-LEAST = 0.02  # share of the loss that a run still gains
 
 
 def swept(runs: int, **given: object) -> dict[str, dict]:

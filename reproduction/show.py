@@ -7,16 +7,18 @@ import pandas as pd
 
 from labkit.lab.claims import UNDECIDED, claim_table
 from reproduction import results
-from reproduction.criteria import IDENTITY, OURS, PAPER, whose
+from reproduction.criteria import IDENTITY, OURS, PAPER, READING, whose
 from reproduction.studies import Study, studies
 
 CLAIM = "paper's claim"
+WHOSE = {PAPER: "paper's", READING: "of a reading", IDENTITY: "identities"}
+WHOSE |= {OURS: "ours"}
 
 
 def counted(table: pd.DataFrame) -> str:
     """Return in words how many claims hold, fail and are open, by whose they are."""
     words = []
-    for owner, title in ((PAPER, "paper's"), (IDENTITY, "identities"), (OURS, "ours")):
+    for owner, title in WHOSE.items():
         mine = table.loc[table["whose"] == owner, "verdict"].value_counts(sort=False)
         if len(mine):
             words.append(f"{title}: " + ", ".join(f"{n} {v}" for v, n in mine.items()))

@@ -6,6 +6,7 @@ import pytest
 from labkit.lab.claims import NO, UNDECIDED, YES
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction import bpls
+from reproduction.criteria import of_runs
 
 NUMBER = bpls.PAPER["mnist"]["sgd"][1]
 
@@ -19,7 +20,7 @@ NUMBER = bpls.PAPER["mnist"]["sgd"][1]
         ((-1.5, -1.6, -1.4), NO),
         ((0.9, 1.0, 1.1), UNDECIDED),  # around the margin
         ((-2.0, 0.0, 2.0), UNDECIDED),  # too wide
-        ((0.1, 0.1), UNDECIDED),  # two runs
+        ((0.1, 0.1), of_runs(YES, 2)),
         ((5.0, 5.0), UNDECIDED),
     ],
 )

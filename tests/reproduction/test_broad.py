@@ -13,6 +13,9 @@ from reproduction.broad import (
     near,
 )
 from reproduction.broad_solvers import LAST, STEP, inverse_claims, lost_claims, sizes_of
+from reproduction.criteria import of_runs
+
+TWO = of_runs(YES, 2)  # what two draws say that lie as a yes asks
 
 
 def judged(claims):
@@ -25,7 +28,7 @@ def judged(claims):
         ([98.31, 98.29, 98.30], YES),
         ([97.99, 98.01, 98.00], NO),
         ([98.12, 98.28, 98.20], UNDECIDED),  # about a margin apart
-        ([98.30, 98.30], UNDECIDED),  # two draws
+        ([98.30, 98.30], TWO),
         ([98.30, 98.30, float("nan")], UNDECIDED),
     ],
 )
@@ -62,11 +65,11 @@ def drawn(label, ends):
         ("chol-1 1e-08", [13_110, 5070, 15_120], [UNDECIDED]),
         ("chol-1 1e-08", [None, None, None], [NO]),
         ("chol-1 1e-08", [5070, 5070, 7080], [NO]),
-        ("chol-1 1e-08", [13_110, 13_110], [UNDECIDED]),
+        ("chol-1 1e-08", [13_110, 13_110], [TWO]),
         ("chol-1 1e-07", [19_140, 21_150, 17_130], [YES]),
         ("chol-2 1e-08", [None, None, None], [YES, YES]),
-        ("chol-2 1e-08", [None, None, 21_150], [NO, UNDECIDED]),
-        ("chol-2 1e-08", [None], [UNDECIDED, UNDECIDED]),
+        ("chol-2 1e-08", [None, None, 21_150], [NO, TWO]),
+        ("chol-2 1e-08", [None], [of_runs(YES, 1), of_runs(YES, 1)]),
     ],
 )
 def test_where_a_solver_ends(label, ends, verdicts):
@@ -81,7 +84,7 @@ def test_where_a_solver_ends(label, ends, verdicts):
     [
         ([15_120, None, 13_110], YES),
         ([15_120, None, 15_120], NO),
-        ([15_120, None], UNDECIDED),
+        ([15_120, None], TWO),
     ],
 )
 def test_whether_larger_pieces_change_where_a_solver_ends(ends, verdict):
@@ -113,7 +116,7 @@ FALLS, LEVEL = [98.0, 98.6, 95.0], [98.0, 98.6, 98.55]
     [
         ({"orig": (3, FALLS), "exg_e": (3, [98.0, 98.6, 95.08])}, [YES, YES]),
         ({"orig": (3, LEVEL), "exg_e": (3, FALLS)}, [NO, NO]),
-        ({"orig": (2, FALLS), "exg_e": (2, FALLS)}, [UNDECIDED, UNDECIDED]),
+        ({"orig": (2, FALLS), "exg_e": (2, FALLS)}, [TWO, TWO]),
         ({"r_inv": (3, LEVEL), "chol_2": (3, LEVEL)}, [YES]),
         ({"r_inv": (3, FALLS), "chol_2": (3, LEVEL)}, [NO]),
     ],
@@ -127,7 +130,7 @@ def test_two_solvers_are_one_or_not(scores, verdicts):
     [
         (0.0, 3, [YES, YES, YES]),
         (-0.8, 3, [NO, NO, NO]),
-        (0.0, 2, [UNDECIDED, UNDECIDED, UNDECIDED]),
+        (0.0, 2, [UNDECIDED, TWO, TWO]),
     ],
 )
 def test_all_sizes_of_the_ridge_solution(shift, seeds, verdicts):
