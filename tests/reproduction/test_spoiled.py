@@ -75,7 +75,9 @@ def at_their_ends(rows):
     """Every look of a run has the numbers of the last one."""
     names = [each for each in (*grouped(rows), "seed", "unit", "part") if each in rows]
     runs = rows.groupby(names, sort=False, dropna=False)
-    return rows.assign(**runs[measured(rows)].transform("last"))
+    ended = rows.copy()
+    ended[measured(rows)] = runs[measured(rows)].transform("last")
+    return ended
 
 
 def spoils(rows, claims):
@@ -102,7 +104,9 @@ def spoils(rows, claims):
             yield times
     for number in {float(x) for claim in claims for x in re.findall(NUMBER, claim)}:
         for x in (number, 2 * number):
-            yield healed.assign(**dict.fromkeys(columns, x))
+            same = healed.copy()
+            same[columns] = x
+            yield same
     if len(healed) and healed["label"].str.startswith("softmax").any():  # walks
         for look in (3, 8, 50):
             yield healed.assign(look=healed["look"].where(healed["look"] == 0, look))

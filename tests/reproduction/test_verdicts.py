@@ -6,14 +6,12 @@ import pytest
 
 from labkit.lab.claims import NO, UNDECIDED, YES
 from reproduction import (
-    bpls,
     bpls_toy,
     hessian_free,
     rls,
     rls_constants,
     rls_cost,
     rtrl,
-    rtrl_noise,
 )
 from reproduction.criteria import NOT_AT_END, of_runs
 from reproduction.hessian_free import SHORT
@@ -57,7 +55,6 @@ def usps(gap, *, seeds=3, falling=False, batches=(200, 2000), level=1.947):
 
 TEST = "6, Table 2, USPS, shf, test: f is 1.947"
 TIE = "6, Table 2: shf and martens end at the same test error"
-GROWS = "6, Fig. 3: the batch of shf grows to at least twice its size"
 
 
 def test_table_2_is_judged_in_f():
@@ -93,13 +90,6 @@ def test_two_methods_tie_within_the_margin():
     assert held(hessian_free.claims(worse[worse["seed"] < 2]))[TIE] == UNDECIDED
 
 
-def test_a_batch_grows_to_twice_its_size_or_does_not():
-    assert held(hessian_free.claims(usps(0.0)))[GROWS] == YES
-    assert held(hessian_free.claims(usps(0.0, batches=(200, 250))))[GROWS] == NO
-    few = usps(0.0, seeds=2, batches=(200, 250))
-    assert held(hessian_free.claims(few))[GROWS] == UNDECIDED
-
-
 def test_of_two_runs_with_a_seed_the_longer_one_counts():
     short = autoencoder("shf", 0, [5.0, 4.0], unit="short")
     long = autoencoder("shf", 0, [5.0, 4.0, 3.0], unit="long")
@@ -123,17 +113,6 @@ def test_test_errors_are_compared_at_the_training_error_that_all_reach():
     found = hessian_free.levelled(pd.concat([fast, slow]))
     assert found["label"].tolist() == ["fast", "slow"]
     assert found["test"].tolist() == [6.5, 5.2]  # at 5, which the slow one reaches
-
-
-@pytest.mark.parametrize(("strict", "verdict"), [(900, YES), (100, NO)])
-def test_a_theta_is_judged_by_the_batches_that_it_takes(strict, verdict):
-    rows = pd.concat(
-        autoencoder(label, seed, [5.0, 5.0], batches=(n + seed, n + seed))
-        for seed in range(3)
-        for label, n in ((SHORT, 300), (f"{SHORT}, theta 0.2", strict))
-    )
-    [(claim, told, found)] = hessian_free.advice_claims(rows)
-    assert found == verdict and "theta 0.5 against 0.2" in claim and "rows" in told
 
 
 def test_advice_is_judged_by_test_errors_with_paired_seeds():
@@ -180,14 +159,6 @@ def test_rls_is_faster_or_slower_than_adam():
     assert set(held(rls.claims(few, GOALS)).values()) == {UNDECIDED}
 
 
-def test_momentum_improves_or_does_not():
-    better, worse = epochs("HRLS+M", (80, 92, 93)), epochs("HRLS", (80, 91, 92))
-    told = held(rls.claims(pd.concat([better, worse]), GOALS))
-    assert set(told.values()) == {YES} and len(told) == 2
-    better, worse = epochs("HRLS", (80, 92, 93)), epochs("HRLS+M", (80, 91, 92))
-    assert set(held(rls.claims(pd.concat([better, worse]), GOALS)).values()) == {NO}
-
-
 def swept(ends, seeds=3, fall=0.0):
     """Runs of RLS with one constant changed; a fall of the loss in the last look."""
     return pd.DataFrame(
@@ -216,13 +187,6 @@ def test_a_constant_with_which_every_run_fails_ends_below():
     assert held(rls_constants.sweep_claims(swept(ends, seeds=2)))[claim] == UNDECIDED
 
 
-@pytest.mark.parametrize(("worst", "verdict"), [(90.0, YES), (97.9, NO)])
-def test_eta_matters_more_than_k_or_does_not(worst, verdict):
-    ends = {"mean_weight 0.1": 98.0, "mean_weight 10": 97.0, "lr 1": 98.0}
-    told = held(rls_constants.sweep_claims(swept(ends | {"lr 0.1": worst})))
-    assert told[next(claim for claim in told if "difference" in claim)] == verdict
-
-
 @pytest.mark.parametrize(
     ("ratio", "takes", "verdict"),
     [(1.15, 1, few(1)), (1.9, 1, UNDECIDED), (1.15, 3, YES), (1.9, 3, NO)],
@@ -239,13 +203,6 @@ def test_seconds_of_one_take_decide_nothing(ratio, takes, verdict):
     )
     claim = "VI-B: RLS, FC: about 1.1 times Adam's running time"
     assert held(rls_cost.seconds_claims(rows)) == {claim: verdict}
-
-
-@pytest.mark.parametrize(("here", "verdict"), [(5.05, YES), (6.0, NO)])
-def test_a_count_agrees_with_the_formula_or_not(here, verdict):
-    row = {"label": "FC", "time": here, "paper, time": 5.0}
-    rows = pd.DataFrame([row | {"space": 2.0, "paper, space": 2.0}])
-    assert list(held(rls_cost.count_claims(rows)).values()) == [verdict, YES]
 
 
 # RTRL
@@ -272,16 +229,6 @@ def lengths(ends, look=30_000, seeds=1):
 def test_ktp_is_compared_with_kf_rtrl_and_that_with_its_stand_in(ends, seeds, expected):
     rows = lengths({"1-KF-AVG": 9} | ends, seeds=seeds)
     assert list(held(rtrl.ktp_claims(rows)).values()) == expected
-
-
-def test_the_biased_rule_with_one_term_is_far_worse_or_not():
-    def growing(ok, biased):
-        early = lengths({"1-OK": 3, "1-B-OK": 3}, look=5_000, seeds=3)
-        return pd.concat([early, lengths({"1-OK": ok, "1-B-OK": biased}, seeds=3)])
-
-    assert list(held(rtrl.rank_claims(growing(9, 4))).values()) == [YES]
-    assert list(held(rtrl.rank_claims(growing(3, 3))).values()) == [NO]
-    assert list(held(rtrl.rank_claims(growing(9, 9))).values()) == [NOT_AT_END]
 
 
 def test_lengths_of_two_methods_are_compared_where_both_have_been():
@@ -333,121 +280,7 @@ def test_bits_are_compared_with_the_logs_and_with_other_methods():
     assert set(held(rtrl.course_claims(bits(ends, seeds=3))).values()) == {NO}
 
 
-def test_printed_bits_are_met_or_not_decided():
-    def runs(test):
-        return frame(
-            "label seed look valid test",
-            [
-                (f"25-TBPTT, rate {rate}, batch 32", 0, 1_000_000, test + 0.04, test)
-                for rate in (1, 2)
-            ],
-        )
-
-    assert list(held(rtrl.bits_claims(runs(1.70))).values()) == [few(1)]
-    assert list(held(rtrl.bits_claims(runs(1.80))).values()) == [UNDECIDED]
-
-
-def noises(found, look=100, sd=0.01):
-    """Rows of cosines, by learner, units and weights."""
-    return pd.DataFrame(
-        {"label": label, "units": n, "seed": seed, "look": look, "cosine": cosine}
-        | {"cosine_sd": sd, "relative_variance": 1.0}
-        for (label, n, seed), cosine in found.items()
-    )
-
-
-@pytest.mark.parametrize(
-    ("other", "sd", "verdict"),
-    [(0.9, 0.01, few(1)), (0.9, 0.5, UNDECIDED), (0.99, 0.01, UNDECIDED)],
-)
-def test_a_cosine_is_above_another_by_the_error_of_its_mean(other, sd, verdict):
-    """One network never decides against the paper."""
-    rows = noises({("8-OK", 256, 0): 0.95, ("8-KF-AVG", 256, 0): other}, sd=sd)
-    assert list(held(rtrl_noise.noise_claims(rows)).values()) == [verdict]
-
-
-@pytest.mark.parametrize(
-    ("large", "sd", "verdict"),
-    [(0.98, 0.01, YES), (0.90, 0.01, NO), (0.98, 0.5, UNDECIDED)],
-)
-def test_cosines_of_two_sizes_are_alike_within_a_margin(large, sd, verdict):
-    found = {("2-OK", 8, seed): 0.99 for seed in range(3)}
-    found |= {("2-OK", 512, seed): large for seed in range(3)}
-    rows = pd.concat([noises(found, sd=sd), noises({k: 0.1 for k in found}, look=75)])
-    told = held(rtrl_noise.untrained_claims(rows))
-    assert told == {"7.2, Fig. 9: 2-OK's cosine alike from 8 to 512 units": verdict}
-
-
-@pytest.mark.parametrize(("two", "verdict"), [(0.999, YES), (0.9, NO)])
-def test_two_terms_are_nearly_all_or_not(two, verdict):
-    long = {("2-OK", 256, rtrl_noise.LONG_SEED): two}
-    long |= {("1-KF-AVG", 256, rtrl_noise.LONG_SEED): 0.5}
-    told = list(held(rtrl_noise.untrained_claims(noises(long))).values())
-    assert told == [verdict, YES]
-
-
-def test_networks_that_copy_are_compared_with_the_first():
-    both = {128: (0.9, 0.7), 512: (0.88, 0.5)}
-    found = {("16-OK", n, 0): ok for n, (ok, _) in both.items()}
-    found |= {("16-KF-AVG", n, 0): kf for n, (_, kf) in both.items()}
-    assert held(rtrl_noise.copy_claims(noises(found))) == {
-        "7.2, Fig. 7: 16-OK's cosine above 16-KF-AVG's, 128 units, weights 0": YES,
-        "7.2, Fig. 10: 16-OK's cosine above 16-KF-AVG's, 512 units, weights 0": YES,
-        "7.2, Fig. 10: 16-OK's cosine alike with 512 units": YES,
-        "7.2, Fig. 10: 16-KF-AVG's cosine alike with 512 units": NO,
-    }
-
-
-@pytest.mark.parametrize(
-    ("kf", "networks", "expected"),
-    [
-        (0.69, 1, [few(1), few(1)]),
-        (0.60, 1, [few(1), UNDECIDED]),
-        (0.60, 3, [YES, NO]),
-    ],
-)
-def test_what_more_units_cost_is_measured_behind_the_first_steps(
-    kf, networks, expected
-):
-    found = {}
-    for seed in range(networks):
-        found |= {("8-OK", 256, seed): 0.9, ("8-OK", 512, seed): 0.7}
-        found |= {("8-KF-AVG", 256, seed): 0.65, ("8-KF-AVG", 512, seed): kf}
-    rows = pd.concat([noises(found), noises({k: 1.0 for k in found}, look=50)])
-    assert list(held(rtrl_noise.larger_claims(rows)).values()) == expected
-
-
 # BPLS
-
-
-def accuracies(label, looks, seeds=3):
-    rows = [
-        (label, seed, look, value + 0.01 * seed, value + 0.01 * seed)
-        for seed in range(seeds)
-        for look, value in looks.items()
-    ]
-    return frame("label seed look train test", rows)
-
-
-@pytest.mark.parametrize(
-    ("method", "end", "verdict"),
-    [
-        ("sgd", 90.2, YES),
-        ("sgd", 95.0, NO),
-        ("adagrad", 95.0, YES),
-        ("adagrad", 90, NO),
-    ],
-)
-def test_a_rival_saturates_after_ten_epochs_or_does_not(method, end, verdict):
-    rows = accuracies(f"{method}, mnist", {1: 80.0, 10: 90.0, 40: end})
-    assert list(held(bpls.saturation_claims(rows)).values()) == [verdict]
-
-
-@pytest.mark.parametrize(("walks", "verdict"), [(8, YES), (4, NO)])
-def test_the_number_of_epochs_is_that_of_the_paper_or_not(walks, verdict):
-    rows = accuracies("softmax, mnist", {0: 80.0, walks: 90.0})
-    claim = "III-B, softmax, mnist: 9 epochs in all, the first walk included"
-    assert held(bpls.epoch_claims(rows))[claim] == verdict
 
 
 def toys(bpls_error, rival_error):
@@ -478,13 +311,3 @@ def test_bpls_equals_its_rivals_on_the_toy_or_does_not(rival, train, test):
     assert improving[:8] == 8 * ["not at its end"]
     wrong = held(bpls_toy.toy_claims(toys(3.0, rival)))
     assert wrong["identity: train error of the linear toy is 2.000 sigma"] == NO
-
-
-@pytest.mark.parametrize(("seconds", "verdict"), [(2000.0, YES), (20.0, NO)])
-def test_an_epoch_is_a_thousand_times_faster_or_not(seconds, verdict):
-    rows = [("BPLS", seed, 1.0) for seed in range(3)]
-    rows += [("adam", seed, seconds) for seed in range(3)]
-    told = held(bpls_toy.seconds_claims(frame("label seed seconds_cpu", rows)))
-    assert list(told.values()) == [verdict]
-    few = frame("label seed seconds_cpu", [row for row in rows if row[1] < 2])
-    assert list(held(bpls_toy.seconds_claims(few)).values()) == [UNDECIDED]
