@@ -216,9 +216,8 @@ WHY = {
     "Three seeds do not decide whether the two leads differ.",
     "rtrl": "What was run agrees with the authors' logs where there are any, in one "
     "run each, and a million steps of 8-OK end where the paper says. The ends of "
-    "8-KF-AVG and of the "
-    "methods of rank 16 on Copy take a GPU a quarter of an hour each and stay open; "
-    "the noise of the estimates, which the claims rest on, is as said.",
+    "8-KF-AVG and of the methods of rank 16 on Copy were not reached; the noise of the "
+    "estimates, which the claims rest on, is as said.",
     "hessian_free": "We think that Table 2 reports f, half the squared error: read "
     "so, the test error of Martens' method comes near the printed one, its training "
     "error there is higher, and read as the squared error neither does. SHF's runs "
