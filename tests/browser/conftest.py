@@ -11,35 +11,22 @@ from tests.test_docs import HOWTO, blocks
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
-LONGEST = ["site", "lab", "screen", "panels", "seen", "line_stepper", "wheel"]
+LONGEST = [
+    "site",
+    "lab",
+    "screen",
+    "opening",
+    "panels",
+    "seen",
+    "line_stepper",
+    "wheel",
+]
 LONGEST += ["exercise", "stranger"]
 
-# What the notebooks' own numbers shrink to here; the rest stays.
+# What notebooks' own numbers shrink to here; the rest stays.
 SMALL = {
     "00_tour": {"steps": 10},
-    "01_rls": {"epochs": 3, "seeds": 2, "live_steps": 10},
-    "02_bpls": {
-        "seeds": 2,
-    },
-    "03_hessian_free": {
-        "samples": 300,
-        "seeds": 2,
-        "iterations": 60,
-        "live_steps": 10,
-        "batch_steps": 6,
-    },
-    "04_broad": {
-        "cost_samples": 400,
-        "seeds": 2,
-        "updates": 2,
-    },
-    "05_rtrl": {"updates": 100, "measured": 10},
-    "06_compare": {
-        "samples": 300,
-        "trials": 1,
-        "seeds": 2,
-        "live_steps": 8,
-    },
+    "01_rls": {"samples": 256, "hidden": 16, "epochs": 1, "seeds": 2},
 }
 
 # A notebook of panels alone: quick to run, and no lab can change it.
@@ -78,12 +65,19 @@ LineStepper(scaled, torch.ones(3, 3), 2.0)""",
 ]
 
 
-# One picture and one walk, to be looked at.
+# An opening above a cell that runs as long as the test says.
+OPENING = [
+    "import time\nfrom pathlib import Path\n\nfrom labkit.lab import Opening, rls",
+    "Opening(rls.ELLIPSE)",
+    "while Path('hold').exists():\n    time.sleep(0.01)",
+]
+
+# Pictures and one walk, to be looked at.
 SEEN = [
-    "from labkit.lab.panels import LineStepper, LiveLab\nimport torch\n"
+    "from labkit.lab.panels import LineStepper, LiveLab, Opening\nimport torch\n"
     "from labkit.bpls import activation, layer_step\n"
     "from labkit.lab.rls.ellipse import ELLIPSE",
-    "live = LiveLab(ELLIPSE)\ndisplay(live)\nlive.run(20)\nNone",
+    "Opening(ELLIPSE)",
     """H, B = torch.randn(8, 5), torch.randn(8, 5)
 LineStepper(layer_step, 2, H, B, activation("tanh"), second_solve=True)""",
     """from labkit.lab.panels import curves
@@ -116,7 +110,7 @@ WALK = [
     "from labkit.rls import rls_step",
 ]
 
-# All live panels, small: what is measured is where things are.
+# All panels, small: what is measured is where things are.
 SCREENS = [
     """from labkit.lab.datasets import load
 from labkit.lab import bpls
@@ -125,9 +119,9 @@ from labkit.lab import compare
 from labkit.lab import hessian_free
 from labkit.lab import rls, rtrl
 from labkit.lab.problem import load_problem
-from labkit.lab.panels import LiveLab
+from labkit.lab.panels import LiveLab, Opening
 from labkit.lab.rls import ellipse
-from labkit.lab.broad import functions
+from labkit.lab.broad import columns, functions
 
 digits, text = load_problem("digits", samples=300), load("text")
 images = hessian_free.load_images("digits", samples=300)
@@ -137,7 +131,7 @@ def show(experiment, *problem, steps=3, **options):
     lab = LiveLab(experiment, *problem, **options)
     display(lab)
     lab.run(steps)""",
-    'show(rls.TRAINING, {"FC": digits}, 16)',
+    "show(rls.TRAINING, lambda _: digits, 16)",
     "show(bpls.WALK, lambda: digits)",
     """shown = hessian_free.reconstructions(images.setting, interactive=True)
 knobs = hessian_free.knobs_of(images.setting)
@@ -148,11 +142,13 @@ show(hessian_free.TRAINING, lambda: images, knobs=knobs, pictures=shown)""",
 chosen = {label: {name: middle(ends) for name, ends in rule.ranges.items()}
           for label, rule in compare.CLASSIFIERS.items()}
 show(compare.RACE, digits, chosen, 16)""",
-    "show(rtrl.CLOUDS, text)",
-    "show(rtrl.WATER)",
-    "show(ellipse.ELLIPSE)",
-    "show(bpls.PAIR)",
+    "Opening(rtrl.CLOUDS, text)",
+    "Opening(rtrl.WATER, steps=40)",
+    "Opening(ellipse.ELLIPSE)",
+    "Opening(bpls.PAIR)",
+    "Opening(hessian_free.BOWL, steps=1)",
     "show(functions.FUNCTIONS)",
+    "Opening(columns.COLUMNS)",
     "show(compare.RACE, compare.spirals(), None, 8)",
     'show(compare.race_of("RLS", "SGD", "Adam"), compare.spirals(), None, 8)',
 ]
@@ -193,19 +189,20 @@ def code_with(words: str, name: str) -> str:
 def copy_small(folder: Path) -> None:
     """Copy the notebooks, with small numbers, so that the committed ones stay."""
     folder.mkdir()
-    for name, values in SMALL.items():
-        notebook = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        notebook = json.loads(path.read_text())
         (cell,) = (
             cell
             for cell in notebook["cells"]
             if "parameters" in cell["metadata"].get("tags", ())
         )
+        values = SMALL.get(path.stem, {})
         cell["source"] = shrink("".join(cell["source"]), values)
         for cell in notebook["cells"]:
             if cell["cell_type"] == "code":  # a number then tells that the cell has run
                 if "still" not in cell["metadata"].get("tags", ()):
                     cell |= {"execution_count": None, "outputs": []}
-        (folder / f"{name}.ipynb").write_text(json.dumps(notebook))
+        (folder / path.name).write_text(json.dumps(notebook))
 
 
 @pytest.fixture(scope="session")
@@ -214,6 +211,7 @@ def server(tmp_path_factory):
     home = tmp_path_factory.mktemp("jupyter-home")
     copy_small(home / "notebooks")
     write_notebook(home / "notebooks", "panels", PANELS)
+    write_notebook(home / "notebooks", "opening", OPENING)
     write_notebook(home / "notebooks", "screens", SCREENS)
     write_notebook(home / "notebooks", "seen", SEEN, folded=(0,))
     write_notebook(home / "notebooks", "exercise", EXERCISE)

@@ -73,7 +73,7 @@ LABS = {
 
 
 # The one that `make test` has.
-FEW = ("03_hessian_free",)
+FEW = ("01_rls",)
 PAGES = [
     name if name in FEW else pytest.param(name, marks=pytest.mark.long) for name in LABS
 ]
@@ -86,7 +86,6 @@ def test_live_panel(page, tmp_path, request):
     assert page.errors() == []
     stands_at_its_picture(page)
     page.look_at(lab.knob)
-    page.wait_for_figure(lambda d: d["curves"], "the figure is drawn")
     page.wait_for_status(r"step \d+, (paused|finished)")
 
     walk(page)

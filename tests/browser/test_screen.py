@@ -1,9 +1,10 @@
-"""Live panels on one screen: knobs, buttons and the whole figure, and legible."""
+"""Panels on one screen: knobs, buttons and the whole figure, and legible."""
 
 import os
 import re
 import time
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.keys import Keys
 
+from labkit.lab.broad.functions import FUNCTIONS, FunctionKnobs
+from labkit.lab.panels.live.turn import direction
 from tests.browser.conftest import SCREENS
 from tests.browser.page import FOCUS, wait
 
@@ -59,8 +62,9 @@ return [...document.querySelectorAll('.labkit-screen')].map((panel) => {
   }
   return {
     panel: box(panel), room: box(panel.closest('.jp-WindowedPanel-outer')),
-    parts: ['.labkit-controls', '.labkit-step', '.labkit-speed', '.labkit-status',
-            '.js-plotly-plot', '.labkit-caption'].flatMap((css) => seen(css).map(box)),
+    parts: ['.labkit-controls', '.labkit-step', '.labkit-speed', '.labkit-step-slider',
+            '.labkit-status', '.js-plotly-plot', '.labkit-caption']
+      .flatMap((css) => seen(css).map(box)),
     knobs: seen('.labkit-knob-row').map(box), words,
   };
 });
@@ -173,7 +177,6 @@ def test_a_panel_is_one_screen(page):
     wait_for_a_prediction(page)
     drag_a_point(page)
     drag_a_bar(page)
-    mark_a_cell(page)
     assert page.errors() == []
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
@@ -186,50 +189,38 @@ def paint(page, theme):
 
 
 def predict_by_keyboard(page):
-    """The ellipse's knob asks when it is reached, and the panel tells what it did."""
-    page.look_at(".labkit-knob-others")
+    """A knob asks when it is reached, and the panel tells what it did."""
+    page.look_at(".labkit-knob-added")
     down = page.script(DOWN)
-    row = ".labkit-knob-row:has(.labkit-knob-mean_weight)"
+    row = ".labkit-knob-row:has(.labkit-knob-added)"
     question = f"{row} .labkit-predict"
     assert not page.script(SHOWN, question)
     page.script("arguments[0].focus();", page.within(f"{row} .noUi-handle"))
     assert page.script(SHOWN, question)
     for _ in range(2):  # past the number beside the slider
         ActionChains(page.driver).send_keys(Keys.TAB).perform()
-    assert (
-        page.script(FOCUS).accessible_name == "Which way will the thinness of P go? up"
-    )
+    asked = "Which way will the gap between the fits go? up"
+    assert page.script(FOCUS).accessible_name == asked
     ActionChains(page.driver).send_keys(Keys.SPACE).perform()
-    page.key("mean_weight", Keys.ARROW_RIGHT)
+    page.key("added", Keys.ARROW_RIGHT)
     page.press("step")
     told = lambda: page.text(".labkit-outcome")  # noqa: E731
     said = wait(lambda: told() if "after" in told() else "", "the panel tells")
-    values = r"after 1 step: the thinness of P ([\d.e+]+) without, ([\d.e+]+) with: "
-    without, turned, verdict = re.fullmatch(f"{values}(.*)", said).groups()
-    happened, judged = verdict.split(", ")  # P shows the next step's turn
-    assert float(turned) >= float(without) and happened in ("up", "nothing")
-    assert judged == ("as predicted" if happened == "up" else "not up as predicted")
+    values = r"after 1 step: the gap between the fits (\S+) without, (\S+) with: "
+    without, turned, verdict = re.match(f"{values}(.*)", said).groups()
+    happened, judged = verdict.split(", ")
+    assert happened == direction(float(without), float(turned))
+    right = "as predicted" if happened == "up" else "not up as predicted"
+    assert judged.startswith(right)
     assert page.turned() and page.script(DOWN) == down
-    run_without_the_turn(page, float(without), steps=page.count())
-
-
-def run_without_the_turn(page, value, steps):
-    """The value that was told is that of the same run, no knob turned: by hand."""
-    page.press("knobs-reset")
-    page.press("reset")
-    for _ in range(steps):
-        page.press("step")
-    page.wait_for_status(f"step {steps}, paused")
-    shown = lambda: re.search(r"P is ([\d.]+) times", page.text(".labkit-note"))  # noqa: E731
-    wait(lambda: shown(), "the status tells")
-    assert float(shown()[1]) == pytest.approx(value, abs=0.06)
+    alone = [*islice(FUNCTIONS.rows(FunctionKnobs()), page.count())][-1]
+    assert float(without) == float(f"{alone['apart']:.3g}")
 
 
 def wait_for_a_prediction(page):
     """A knob that is turned without one waits, and the button that skips is on top."""
-    page.press("step")
-    page.key("lr", Keys.ARROW_RIGHT)
-    row = ".labkit-knob-row:has(.labkit-knob-lr)"
+    page.key("noise", Keys.ARROW_RIGHT)
+    row = ".labkit-knob-row:has(.labkit-knob-noise)"
     wait(lambda: page.within(f"{row}.labkit-waits"), "the knob waits")
     said = page.turned()
     page.press("step")
@@ -237,7 +228,7 @@ def wait_for_a_prediction(page):
     skip = page.within(f"{row} .labkit-predict button:last-child")
     assert skip.text == "skip" and page.script(ON_TOP, skip)
     skip.click()
-    wait(lambda: page.turned().startswith("lr = "), "the knob is turned")
+    wait(lambda: page.turned().startswith("noise = "), "the knob is turned")
 
 
 def hand(page):
@@ -275,32 +266,25 @@ def let_go(page):
 
 
 def drag_a_point(page):
-    """A point of the data follows the hand while all runs, and the loss with it."""
-    page.look_at(".labkit-knob-others")
+    """A point of the data follows the hand, and the loss with it."""
+    page.look_at(".labkit-knob-moved")
     before = page.script(CURVE, "loss")
-    page.press("run")
-    wait(lambda: page.count() > 30, "it runs")
     held = press(page, "points", 6)
     there = lambda: page.script(HELD, "points", 6)["at"]  # noqa: E731
     for right, down in ((60, 20), (-40, -30)):
         near = partial(np.allclose, pull(page, held, right, down), atol=0.011)
         wait(lambda n=near: n(there()), "the point comes to the hand")
-        count = page.count()
-        wait(lambda c=count: page.count() > c + 50, "the run goes on")
-        assert near(there())  # frames have not taken it away
     let_go(page)
     assert page.script(CURVE, "loss") != before
-    assert page.turned().startswith("points moved from step ")
     text = page.within(".labkit-knob-moved input").get_attribute("value")
     number, *at = text.split()
     assert number == "7" and near([float(part) for part in at])
-    page.press("pause")
 
 
 def drag_a_bar(page):
-    """A paused run has another bar, another level and another rank at once."""
+    """There is another bar, another level and another rank at once."""
     page.look_at(".labkit-knob-fifth")
-    status, level = page.status(), page.script(CURVE, "water level")
+    level = page.script(CURVE, "water level")
     shown = ".labkit-knob-second .widget-readout"
     held = press(page, "bars", 1)
     wanted = pull(page, held, 0, -40)
@@ -309,23 +293,12 @@ def drag_a_bar(page):
     let_go(page)
     wait(lambda: page.script(CURVE, "water level") != level, "the level moves")
     assert page.script(HELD, "bars", 1)["at"][1] == pytest.approx(said())
-    assert page.turned().startswith("second = ") and page.status() == status
     level, held = page.script(CURVE, "water level"), press(page, "rank", 5)
     pull(page, held, 0, 80)
     let_go(page)
     rank = ".labkit-knob-rank .widget-readout"
     wait(lambda: page.text(rank) == "3", "a lower level is of a higher rank")
     wait(lambda: page.script(CURVE, "water level") != level, "the level moves")
-
-
-def mark_a_cell(page):
-    """A click on a cell of the influence marks it."""
-    page.look_at(".labkit-knob-character")
-    plane = page.within(".nsewdrag[data-subplot='xy']")
-    ActionChains(page.driver).move_to_element_with_offset(plane, 0, 0).click().perform()
-    unit = ".labkit-knob-unit .widget-readout"
-    wait(lambda: page.text(unit) in ("8", "9"), "the unit in the middle")
-    assert re.match("(unit|character) = ", page.turned())
 
 
 def measure(page, theme):

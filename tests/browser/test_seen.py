@@ -9,6 +9,7 @@ pytest.importorskip("selenium")
 
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from labkit.lab.panels.figures.theme import colour_of
 from tests.browser.page import Page, wait
@@ -44,7 +45,7 @@ return {
 """
 # Pixels from the last button of the knobs to the first of the run.
 BLANK = """
-const [screen] = document.querySelectorAll('.labkit-screen');
+const screen = document.querySelector('.labkit-screen:has(.labkit-step)');
 const [knobs, step] = ['.labkit-knobs-reset', '.labkit-step']
   .map((css) => screen.querySelector(css).getBoundingClientRect());
 return step.top - knobs.bottom;
@@ -170,8 +171,8 @@ def check_still(page):
     wait(lambda: inked(page, page.script(STILL)) > 1000, "something is drawn")
 
 
-def run_lies_on_the_one_before(page):
-    """The same run again: its path is seen, and not the grey one where both are."""
+def pale_path_hides_nothing(page):
+    """SGD's path is seen as well as before where the one before the turn is drawn."""
     colour = [int(colour_of("SGD")[i : i + 2], 16) for i in (1, 3, 5)]
 
     def seen():
@@ -180,16 +181,15 @@ def run_lies_on_the_one_before(page):
         shown = page.driver.get_screenshot_as_base64()
         return page.driver.execute_async_script(OF_COLOUR, shown, box, colour)
 
-    page.look_at(".labkit-knob-mean_weight")
-    page.press("reset")
-    for again in (False, True):
-        for _ in range(8):
-            page.press("step")
-        page.wait_for_status("step 8, paused")
-        page.wait_until_still()
-        pixels = seen() if again else (first := seen())
-        assert first > 60 and pixels > 0.8 * first
-        page.press("reset")
+    page.look_at(".labkit-opening")
+    page.wait_until_still()
+    first = seen()
+    for key in (Keys.ARROW_RIGHT, Keys.ARROW_LEFT):
+        drawn = page.drawn()
+        page.key("mean_weight", key)
+        page.wait_for_figure(lambda now, drawn=drawn: now != drawn, "it is drawn anew")
+    page.wait_until_still()
+    assert first > 60 and seen() > 0.8 * first
 
 
 def status_says_what_is_drawn(page):
@@ -205,17 +205,18 @@ def status_says_what_is_drawn(page):
     assert page.script(COLUMNS) == said()
 
 
-def check_question(page, knob="mean_weight"):
+def check_question(page, knob="ridge"):
     """The question of a knob that has the focus lies on top, whole."""
     page.script("document.activeElement.blur();")
     handle = page.find(f".labkit-knob-{knob} .noUi-handle")
+    page.script("arguments[0].scrollIntoView({block: 'center'});", handle)
     page.script("arguments[0].focus({preventScroll: true});", handle)
     asked, covered = wait(lambda: page.script(COVERED), "the question is there")
     assert asked == ANSWERS and covered == []
     page.script("document.activeElement.blur();")
 
 
-def check_question_under_the_mouse(page, knob="mean_weight"):
+def check_question_under_the_mouse(page, knob="ridge"):
     """It is there as well while the mouse is on the knob, and goes with it."""
     label = page.find(f".labkit-knob-{knob} .widget-label")
     ActionChains(page.driver).move_to_element(label).perform()
@@ -260,7 +261,7 @@ def test_what_is_seen_of_a_panel(page):
         assert page.script(BLANK) < 60 or width == 1280  # nothing is kept for hints
         check_still(page)
         assert page.too_wide() <= 0
-    run_lies_on_the_one_before(page)
+    pale_path_hides_nothing(page)
     status_says_what_is_drawn(page)
     paint(page, "Dark")
     check_figure(page)

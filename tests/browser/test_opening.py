@@ -1,0 +1,203 @@
+"""An opening as a reader meets it: knobs, a hand, the slider, its setting, its page."""
+
+import time
+from functools import partial
+
+import nbformat
+import numpy as np
+import pytest
+
+pytest.importorskip("selenium")
+
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+from selenium.webdriver.common.keys import Keys
+
+from labkit.lab import Opening, rls
+from labkit.lab.panels.figures.shown import embedded
+from labkit.lab.panels.live.live_lab import PLAY
+from labkit.lab.panels.live.played import packed
+from labkit.lab.rls import EllipseKnobs
+from labkit.lab.runs.page import write_page
+from tests.browser.page import PROMPTS, wait
+from tests.browser.still import Played, Still
+from tests.browser.test_lab import (
+    as_it_opens,
+    opens_with_its_picture,
+    reach_every_control,
+    stands_at_its_picture,
+)
+from tests.browser.test_screen import let_go, press, pull, view
+
+pytestmark = pytest.mark.browser
+
+RLS, PALE = "RLS", "before the turn"
+# The paths that are drawn in a figure, by name.
+PATHS = """
+const drawn = arguments[0].data.filter(({name, mode}) => name && mode === 'lines');
+return Object.fromEntries(drawn.map(({name, x, y}) =>
+  [name, [x, y].map((values) => [...(values._inputArray ?? values)])]));
+"""
+SETTING = """
+const [line, address] = document.querySelectorAll('[data-looked-at] details code');
+return [line.textContent, address.textContent];
+"""
+MEASURED = ".labkit-measured"
+
+
+def path_of(knobs, at=11):
+    """The path of RLS, (2, steps + 1), computed here."""
+    opening = Opening(rls.ELLIPSE, knobs=knobs, at=at, interactive=False)
+    return opening.rows[at]["pictures"].paths[RLS].T
+
+
+def paths(page):
+    plot = page.within(".js-plotly-plot")
+    return page.script(PATHS, plot)
+
+
+def knobs_told(page):
+    """The knobs in the line of Python that is offered to be copied."""
+    return eval(page.script(SETTING)[0], {"EllipseKnobs": EllipseKnobs})
+
+
+def answers(page, turn):
+    """What is drawn then is of the new knobs, and what was before is pale."""
+    before, knobs = paths(page)[RLS], knobs_told(page)
+    turn()
+    wait(lambda: knobs_told(page) != knobs, "other knobs are told")
+
+    def drawn():
+        now = paths(page)
+        near = partial(np.allclose, atol=1e-3)
+        return near(now[RLS], path_of(knobs_told(page))) and near(now[PALE], before)
+
+    wait(drawn, lambda: f"the path of {knobs_told(page)}; it is {paths(page)}")
+
+
+def drag(page):
+    """Take the start of both paths elsewhere."""
+    held = press(page, "start", 0)
+    wanted = pull(page, held, -40, 30)
+    let_go(page)
+    there = lambda: knobs_told(page).start.split()  # noqa: E731
+    near = lambda: np.allclose([float(v) for v in there()], wanted, atol=0.011)  # noqa: E731
+    wait(near, lambda: f"the start comes to {wanted}; it is at {there()}")
+
+
+def move(page):
+    """Go along the steps, and back to the last."""
+    slider, knobs = page.within(".labkit-step-slider .noUi-handle"), knobs_told(page)
+    formula, last = page.status(), paths(page)[RLS]
+    for key, at in ((Keys.HOME, 0), (Keys.ARROW_RIGHT, 1)):
+        slider.send_keys(key)
+        wanted = path_of(knobs, at)
+        same = lambda wanted=wanted: np.allclose(paths(page)[RLS], wanted, atol=1e-3)  # noqa: E731
+        wait(lambda: len(paths(page)[RLS][0]) == at + 2 and same(), f"step {at + 1}")
+        wait(lambda: page.status() != formula, "the formula is another")
+        assert page.script(SETTING)[1].startswith(f"#step={at + 1}&")
+    slider.send_keys(Keys.END)
+    wait(lambda: paths(page)[RLS] == last and page.status() == formula, "the last step")
+
+
+@pytest.mark.parametrize("page", ["opening"], indirect=True)
+def test_an_opening_answers_while_cells_run_and_after(page):
+    turn = lambda: page.key("mean_weight", Keys.ARROW_RIGHT)  # noqa: E731
+    hold = page.server.folder / "hold"
+    hold.touch()
+    page.begin_all()
+    page.look_at(".labkit-opening")
+    wait(lambda: paths(page), "it is drawn")
+    try:
+        answers(page, turn)
+        time.sleep(1.5)  # what follows is another turn
+        answers(page, partial(drag, page))
+        move(page)
+        assert page.script(PROMPTS)[-1] == "[*]:"
+    finally:
+        hold.unlink()
+    wait(lambda: "[*]:" not in page.script(PROMPTS), "the cells have run")
+    answers(page, turn)
+    move(page)
+    reach_every_control(page)
+    assert page.errors() == []
+
+
+# `make test` has the first one.
+LESSONS = ["02_bpls", "03_hessian_free", "04_broad", "05_rtrl"]
+LESSONS = ["01_rls", *(pytest.param(name, marks=pytest.mark.long) for name in LESSONS)]
+
+
+@pytest.mark.parametrize("page", LESSONS, indirect=True)
+def test_a_lesson_opens_with_its_picture(page):
+    with as_it_opens(page):
+        opens_with_its_picture(page)
+        page.begin_all()
+        page.look_at(".labkit-opening")
+        turn_the_first_knob(page)
+        wait(lambda: "[*]:" not in page.script(PROMPTS), "the cells have run")
+        assert page.errors() == []
+        stands_at_its_picture(page)
+        turn_the_first_knob(page)
+        reach_every_control(page)
+    for width in (390, 900, 1280):
+        view(page, width)
+        wait(lambda: page.too_wide() <= 0, lambda w=width: f"it fits {w} pixels")
+    if page.name == "01_rls":
+        measure(page)
+
+
+def turn_the_first_knob(page):
+    """It is a slider or a choice; the picture is another, and says of which setting."""
+    drawn = wait(page.drawn, "it is drawn")
+    setting = page.script(SETTING)
+    handle = page.within(".labkit-controls .noUi-handle")
+    handle.send_keys(Keys.ARROW_RIGHT)
+    wait(lambda: page.script(SETTING) != setting, "another setting is told")
+    page.wait_for_figure(lambda now: now != drawn, "another picture is drawn")
+
+
+def measure(page):
+    """A record is shown; a button measures, and other panels answer meanwhile."""
+    page.look_at(f"{MEASURED} button")
+    told = lambda: page.find(f"[data-looked-at] {MEASURED}").text  # noqa: E731
+    assert "Recorded at commit" in told() and "samples = 2000 and not 256" in told()
+    page.within(f"{MEASURED} button").click()
+    wait(lambda: "Measured in this run" in told(), told)
+    assert "was not measured" not in told() and page.errors() == []
+
+
+def test_an_opening_is_played_in_a_page(driver, tmp_path):
+    """Its slider and two knobs, and its address."""
+    opening = Opening(rls.ELLIPSE, interactive=False)
+    shown = [opening.figure._repr_mimebundle_()]
+    shown.append({"text/html": embedded(PLAY, packed(opening.played()))})
+    cell = new_code_cell(outputs=[new_output("display_data", each) for each in shown])
+    (tmp_path / "run").mkdir()
+    nbformat.write(new_notebook(cells=[cell]), tmp_path / "run/a.ipynb")
+    write_page(tmp_path / "run/a.ipynb", tmp_path / "run/a.html")
+    page = Still(driver, (tmp_path / "run/a.html").as_uri())
+
+    def agrees(what, step, **turned):
+        plot = page.find(".plotly-graph-div")
+        wanted = path_of(EllipseKnobs(**turned), step - 1)
+        drawn = lambda: np.array(page.script(PATHS, plot)[RLS])  # noqa: E731
+        same = lambda: (d := drawn()).shape == wanted.shape and near(d, wanted)  # noqa: E731
+        near = partial(np.allclose, atol=1e-3)
+        wait(same, what)
+
+    play = Played(page)
+    agrees("it is drawn", 12)
+    play.slider.send_keys(Keys.HOME)
+    agrees("the slider moves", 1)
+    play.slider.send_keys(Keys.ARROW_RIGHT)
+    agrees("it moves on", 2)
+    mean_weight, lr = play.knobs
+    mean_weight.send_keys(Keys.END)
+    lr.send_keys(Keys.END)
+    agrees("both knobs turn", 2, mean_weight=10.0, lr=1.0)
+    sent, values = driver.current_url, play.values()
+    assert sent.endswith("#step=2&mean_weight=10&lr=1")
+    driver.get("about:blank")
+    page = Still(driver, sent)
+    assert Played(page).values() == values
+    agrees("an address opens it", 2, mean_weight=10.0, lr=1.0)
