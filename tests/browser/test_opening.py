@@ -84,15 +84,23 @@ def drag(page):
     wait(near, lambda: f"the start comes to {wanted}; it is at {there()}")
 
 
+def is_drawn(page, wanted):
+    """Wait until this is the path of RLS."""
+
+    def same():
+        drawn = np.array(paths(page)[RLS])
+        return drawn.shape == wanted.shape and np.allclose(drawn, wanted, atol=1e-3)
+
+    wait(same, lambda: f"{wanted}; it is {paths(page)[RLS]}")
+
+
 def move(page):
     """Go along the steps, and back to the last."""
     slider, knobs = page.within(".labkit-step-slider .noUi-handle"), knobs_told(page)
     formula, last = page.status(), paths(page)[RLS]
     for key, at in ((Keys.HOME, 0), (Keys.ARROW_RIGHT, 1)):
         slider.send_keys(key)
-        wanted = path_of(knobs, at)
-        same = lambda wanted=wanted: np.allclose(paths(page)[RLS], wanted, atol=1e-3)  # noqa: E731
-        wait(lambda: len(paths(page)[RLS][0]) == at + 2 and same(), f"step {at + 1}")
+        is_drawn(page, path_of(knobs, at))
         wait(lambda: page.status() != formula, "the formula is another")
         assert page.script(SETTING)[1].startswith(f"#step={at + 1}&")
     slider.send_keys(Keys.END)
