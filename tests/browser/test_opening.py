@@ -139,12 +139,10 @@ LESSONS = ["01_rls", *(pytest.param(name, marks=pytest.mark.long) for name in LE
 def test_a_lesson_opens_with_its_picture(page):
     with as_it_opens(page):
         opens_with_its_picture(page)
-        page.begin_all()
-        page.look_at(".labkit-opening")
-        turn_the_first_knob(page)
-        wait(lambda: "[*]:" not in page.script(PROMPTS), "the cells have run")
+        page.run_all()
         assert page.errors() == []
         stands_at_its_picture(page)
+        page.look_at(".labkit-opening")
         turn_the_first_knob(page)
         reach_every_control(page)
     for width in (390, 900, 1280):
