@@ -79,9 +79,12 @@ def drag(page):
     held = press(page, "start", 0)
     wanted = pull(page, held, -40, 30)
     let_go(page)
-    there = lambda: knobs_told(page).start.split()  # noqa: E731
-    near = lambda: np.allclose([float(v) for v in there()], wanted, atol=0.011)  # noqa: E731
-    wait(near, lambda: f"the start comes to {wanted}; it is at {there()}")
+
+    def there():
+        start = [float(part) for part in knobs_told(page).start.split()]
+        return np.allclose(start, wanted, atol=0.011)
+
+    wait(there, lambda: f"the start comes to {wanted}")
 
 
 def is_drawn(page, wanted):
@@ -109,7 +112,7 @@ def move(page):
 
 @pytest.mark.parametrize("page", ["opening"], indirect=True)
 def test_an_opening_answers_while_cells_run_and_after(page):
-    turn = lambda: page.key("mean_weight", Keys.ARROW_RIGHT)  # noqa: E731
+    turn = partial(page.key, "mean_weight", Keys.ARROW_RIGHT)
     hold = page.server.folder / "hold"
     hold.touch()
     page.begin_all()
@@ -165,7 +168,10 @@ def turn_the_first_knob(page):
 def measure(page):
     """A record is shown; a button measures, and other panels answer meanwhile."""
     page.look_at(f"{MEASURED} button")
-    told = lambda: page.find(f"[data-looked-at] {MEASURED}").text  # noqa: E731
+
+    def told():
+        return page.find(f"[data-looked-at] {MEASURED}").text
+
     assert "Recorded at commit" in told() and "samples = 2000 and not 256" in told()
     page.within(f"{MEASURED} button").click()
     wait(lambda: "Measured in this run" in told(), told)
@@ -184,11 +190,13 @@ def test_an_opening_is_played_in_a_page(driver, tmp_path):
     page = Still(driver, (tmp_path / "run/a.html").as_uri())
 
     def agrees(what, step, **turned):
-        plot = page.find(".plotly-graph-div")
         wanted = path_of(EllipseKnobs(**turned), step - 1)
-        drawn = lambda: np.array(page.script(PATHS, plot)[RLS])  # noqa: E731
-        same = lambda: (d := drawn()).shape == wanted.shape and near(d, wanted)  # noqa: E731
-        near = partial(np.allclose, atol=1e-3)
+
+        def same():
+            drawn = page.script(PATHS, page.find(".plotly-graph-div"))[RLS]
+            shape = np.shape(drawn)
+            return shape == wanted.shape and np.allclose(drawn, wanted, atol=1e-3)
+
         wait(same, what)
 
     play = Played(page)
