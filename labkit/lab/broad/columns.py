@@ -134,6 +134,7 @@ def picture(now: Columns | None, before: Columns | None) -> dict:
         ["second sample", "distance"],
         [((LOW, HIGH),) * 2, ((0, 90), (0, MOST))],
         caption=CAPTION,
+        height=412,  # what stands below it is high, too
     )
     figure["layout"]["yaxis"] |= {"scaleanchor": "x", "constrain": "domain"}
     figure["layout"]["xaxis"]["constrain"] = "domain"

@@ -184,6 +184,7 @@ def picture(now: Bowl | None, before: Bowl | None) -> dict:
         ["second weight", "distance of bottoms from their middle"],
         [((-WIDE, WIDE),) * 2, ((0, 1), (0, 1))],
         caption=CAPTION,
+        height=412,  # what stands below it is high, too
         widths=[0.66, 0.34],
     )
     for name, ends in {"xaxis2": (2, ROWS), "yaxis2": (0.01, 10)}.items():

@@ -17,6 +17,10 @@ from labkit.lab.panels.figures.theme import style
 
 CONFIG = {"responsive": True, "displaylogo": False}
 BELOW = "labkit-caption"  # class of the caption, in widgets and pages alike
+# plotly forgets a figure's height at a new size; the caption stands in the next output.
+KEPT = """.jp-OutputArea-child:has(+ .jp-OutputArea-child .high-{0}) .js-plotly-plot {{
+  min-height: {0}px }}
+"""
 STYLE = f"""{style()}.{BELOW} {{
   max-width: 60em; margin: 0.2em 0 0.5em 0; font-style: italic;
 }}
@@ -48,8 +52,9 @@ class Figure(dict):
 
         handle = display(self._repr_mimebundle_(), raw=True, display_id=True)
         if meta := self["layout"].get("meta"):
-            below = f'<p class="{BELOW}">{html.escape(meta["caption"])}</p>'
-            page = {"text/html": f"<style>{STYLE}</style>{below}"}
+            high = self["layout"].get("height") or 0
+            below = f'<p class="{BELOW} high-{high}">{html.escape(meta["caption"])}</p>'
+            page = {"text/html": f"<style>{STYLE}{KEPT.format(high)}</style>{below}"}
             display(page | {"text/plain": meta["caption"]}, raw=True)
         return handle
 

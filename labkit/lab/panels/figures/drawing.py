@@ -24,7 +24,7 @@ LETTER, BOLD = 5.8, 7.4  # pixels of a letter on average, and of one of a title
 ROW = 19  # pixels of a row of a legend
 LINE = 16  # pixels of a line of a title
 INNER = FITS - 90  # pixels between the margins
-TALL, LOW = 214, 140  # pixels of a panel, by default, and where there are many
+TALL, LOW = 214, 120  # pixels of a panel, by default, and where there are many
 GAP = 90  # pixels between two lines of panels: an axis title, and a title
 LEGEND = {
     "orientation": "h",
@@ -190,7 +190,7 @@ class Drawing:
         self._traces = [panel.traces(chosen) for panel in panels]
         width = width or 480 * columns
         self._layout = layout(title, width=width, height=height)
-        across = 0.22 / max(columns, 2)
+        across = 0.3 / max(columns, 2)
         inner = min(width, FITS) - 90
         self._wide = inner * (1 - across * (columns - 1)) / columns
         most = max(len(wrap(p.title, int(self._wide / BOLD))) for p in panels)
