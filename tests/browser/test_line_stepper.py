@@ -139,8 +139,6 @@ class Walk:
     def equation(self, what="the equation is rendered"):
         """Go to the first line with an equation and wait until it is rendered."""
         home(self)
-        first = lambda: (s := self.shown())[0][0].startswith("stop 1 ") and s  # noqa: E731
-        self.seen.append(wait(first, "First goes back"))
         for _ in range(60):
             _, text = self.page.script(RENDERED)
             if text.strip():
@@ -164,13 +162,10 @@ def test_line_stepper(page, tmp_path):
         light_parts(page, walk)
     walk_from_equation_to_equation(page, walk)
     home(walk)
-    walk.seen.append(walk.shown())
     walk_by_mouse(page, walk)
     home(walk)
-    walk.moved("First goes back")
     walk_where_one_clicks(page, walk)
     home(walk)
-    walk.moved("First goes back")
     walk_by_keyboard(page, walk)
     read(page, walk, tmp_path)
     assert page.errors() == []
@@ -189,9 +184,10 @@ def light_parts(page, walk):
 
 
 def home(walk):
-    """Go to the first line, wherever the walk stands."""
-    line = walk.page.find(".labkit-walk .labkit-line")
-    line.send_keys(Keys.HOME)
+    """Go to the first line, wherever the walk stands, the first line included."""
+    walk.page.find(".labkit-walk .labkit-line").send_keys(Keys.HOME)
+    first = lambda: (s := walk.shown()) and s[0][0].startswith("stop 1 ") and s  # noqa: E731
+    walk.seen.append(wait(first, "Home goes to the first line"))
 
 
 def test_line_stepper_in_the_page_of_a_run(driver, tmp_path):
@@ -205,7 +201,6 @@ def test_line_stepper_in_the_page_of_a_run(driver, tmp_path):
     for way in (walk_from_equation_to_equation, walk_by_mouse, walk_where_one_clicks):
         way(page, walk)
         home(walk)
-        walk.seen.append(walk.shown())
     assert page.script(FAINT, CONTRAST) == [] and page.script(FAINT, 99)
 
 
@@ -224,7 +219,6 @@ def walk_from_equation_to_equation(page, walk):
     assert still == lit and int(re.search(r"of (\d+)", now)[1]) > told
     assert now.partition(": ")[2] == place.partition(": ")[2]
     home(walk)
-    walk.moved("First goes to the first line")
 
     there = page.driver.find_elements(By.CSS_SELECTOR, ".labkit-source .ran:not(.lit)")[
         0
