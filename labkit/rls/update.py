@@ -187,7 +187,16 @@ def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim: int = 0) -> Tensor:
 
 
 def loss_one_hot(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Compute :func:`loss_mse` of (M, N) outputs and one-hot targets of (M,) labels."""
+    """Compute :func:`loss_mse` of (M, N) outputs and one-hot targets of (M,) labels.
+
+    ValueError if the outputs are not of this form: the classes are their last axis,
+    while torch's losses read those of images and sequences from the second.
+    """
+    if outputs.ndim != 2:
+        raise ValueError(
+            f"outputs have shape {tuple(outputs.shape)}; they must be (M, N), M "
+            "examples of N classes: move the classes last and flatten the other axes"
+        )
     targets = torch.nn.functional.one_hot(labels, outputs.shape[-1])
     return loss_mse(outputs, targets.to(outputs.dtype))
 

@@ -265,6 +265,8 @@ def _apply(
     if gradient.device.type != "cpu":  # on an accelerator the loss is not known yet
         gradient = gradient.nan_to_num(0, 0, 0)
         of_readout = of_readout.nan_to_num(0, 0, 0)
+    elif not size < math.inf:  # clipped, it would be 0, and the cell stand still
+        raise DivergedError(f"the norm of the cell's gradient is {float(size)}")
     weights[0].grad = gradient
     hand_out(of_readout, weights[1:])
     optimizer.step()

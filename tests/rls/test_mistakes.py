@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import prune
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
-from labkit.rls import RLS, AveragedRLS, KailathRLS, RunningMeanRLS
+from labkit.rls import RLS, AveragedRLS, KailathRLS, RunningMeanRLS, loss_one_hot
 
 from .conftest import backward, batch, identical, randn, snapshot, take
 from .twins import fcs
@@ -39,6 +39,12 @@ def test_options_out_of_range(option, values, allowed):
         if option not in ("max_grad_norm", "on_failure"):
             with pytest.raises(ValueError, match="layer '2': " + message):
                 RLS(fcs(), layers=["0", {"layer": "2", option: value}])
+
+
+def test_classes_that_are_not_the_last_axis():
+    outputs, labels = randn(2, 3, 3, 3), torch.zeros(2, 3, 3, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"\(2, 3, 3, 3\); they must be \(M, N\)"):
+        loss_one_hot(outputs, labels)
 
 
 def test_rates_that_are_none():

@@ -283,6 +283,16 @@ def test_divergence_changes_no_weight():
     assert torch.equal(cell.weight, before) and cell.weight.grad is None
 
 
+def test_a_gradient_whose_norm_overflows_is_no_gradient_of_zero():
+    cell, learner, readout = setting()
+    before, optimizer = cell.weight.detach().clone(), sgd(cell, readout)
+    huge = torch.full_like(cell.weight, 1e200)  # finite, and its norm is not
+    learner._backward = lambda delta: huge
+    with pytest.raises(DivergedError, match="the cell's gradient is inf"):
+        next(train(learner, readout, copy_task(), optimizer=optimizer))
+    assert torch.equal(cell.weight, before)
+
+
 # Learning
 
 
