@@ -35,26 +35,6 @@ PICTURES = {
 }
 
 
-AT_ONCE = {name: each for name, each in PICTURES.items() if each[0].at_once}
-
-
-@pytest.mark.parametrize(("experiment", "problem"), AT_ONCE.values(), ids=AT_ONCE)
-def test_what_is_answered_while_cells_run_leaves_their_random_numbers(
-    experiment, problem, monkeypatch
-):
-    def forked(*_, **__):
-        raise AssertionError("torch's generator is put aside, and lost to other cells")
-
-    monkeypatch.setattr(torch.random, "fork_rng", forked)
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    panel = LiveLab(experiment, *problem, interactive=False)
-    panel.run(3)
-    panel.stepper.reset()
-    panel.run(2)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def run(rows, knobs, *problem, steps=1, **turned):
     """The last of so many rows at these knobs, and what it draws."""
     settings = SimpleNamespace(**vars(knobs(**turned)))

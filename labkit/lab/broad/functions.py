@@ -161,5 +161,4 @@ FUNCTIONS = Experiment(
     front=("ridge", "noise", "added"),
     playable={"ridge": (1e-6, 1e-4, 1.0, 100.0)},
     picture=picture,
-    at_once=True,
 )

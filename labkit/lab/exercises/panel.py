@@ -69,7 +69,7 @@ def trying(experiment: Experiment, name: str, hers: Callable) -> Experiment:
                 row = {**row, "pictures": Both(row["pictures"], grey)}
             yield row
 
-    return replace(experiment, rows=rows, afresh=None, **_drawing_both(experiment))
+    return replace(experiment, rows=rows, **_drawing_both(experiment))
 
 
 def _measured(rows: Iterator[dict]) -> Iterator[dict]:

@@ -236,16 +236,10 @@ class Experiment:
         Returns what ``picture`` draws before the first step. A panel that is made calls
         it, so it trains nothing and builds no optimiser of torch.
     drag : callable, ``drag(now, knobs, name, index, point)``
-        Returns the values of knobs, by name, that a hand on the picture turns, which
-        has brought to ``point`` what
+        Returns the values of knobs, by name, that a hand on the picture of an
+        :class:`~labkit.lab.panels.Opening` turns, which has brought to ``point`` what
         :attr:`~labkit.lab.panels.figures.plot.Plot.touched` names.
-    afresh : callable, ``afresh(now, knobs)``
-        Returns what is shown once a knob is turned in mid-run, until the next step.
     playable : mapping of a knob to values, at which an exported page can play a run
-    at_once : bool
-        Whether buttons and knobs are answered while other cells run, on the thread of
-        the page. ``rows`` and ``opening`` then draw from generators of their own alone,
-        since what runs meanwhile draws from torch's.
     """
 
     name: str
@@ -258,6 +252,4 @@ class Experiment:
     picture: Callable[[Any, Any], dict] | None = None
     opening: Callable[..., Any] | None = None
     drag: Callable[..., dict] | None = None
-    afresh: Callable[[Any, Any], Any] | None = None
     playable: Mapping[str, Sequence] = dataclasses.field(default_factory=dict)
-    at_once: bool = False

@@ -1,6 +1,5 @@
 """Knobs, buttons and a live figure around one run of an experiment."""
 
-import contextlib
 import math
 import time
 import weakref
@@ -100,7 +99,6 @@ class LiveLab(Shown):
         self._question, self._told = None, None  # the turn whose answer is kept
         self._task = None  # it has the twins follow
         self._row, self._pending, self._marked = None, {}, _UNMARKED
-        self._dragging = False  # the same drag as before turns a knob on
         self._followers, self._traces = [], 0
         self.turns = Turns(self._new_run(), 2 if loop_here() else math.inf)
         self.trace = self._new_trace()
@@ -129,15 +127,8 @@ class LiveLab(Shown):
         self.widget = None
         if interactive:
             self.widget = self._build()
-            if experiment.drag:
-                self.pictures.widget.observe(self._dragged, "touched")
             replace_earlier(self)
         self._open()
-
-    @property
-    def at_once(self) -> bool:
-        """Whether the page is answered while other cells run."""
-        return self.experiment.at_once
 
     def _build(self) -> Box:
         """Knobs left of buttons and figure; above them where it is narrow."""
@@ -211,10 +202,7 @@ class LiveLab(Shown):
     def _open(self) -> None:
         """Show what is there before the first step, and what moves it."""
         if self.experiment.opening and self.experiment.picture:
-            draws = contextlib.nullcontext()
-            if not self.at_once:  # an opening may draw weights
-                draws = torch.random.fork_rng(devices=[])
-            with draws:
+            with torch.random.fork_rng(devices=[]):  # it may draw weights
                 now = self.experiment.opening(self.turns.run.settings, *self.problem)
             self.pictures.draw(now)
             self.pictures.update()
@@ -278,8 +266,6 @@ class LiveLab(Shown):
             self._mark(values)
             if self._row is None:
                 self._open()
-            elif self.experiment.afresh and self.pictures.now is not None:
-                self.pictures.draw(self.experiment.afresh(self.pictures.now, knobs))
             self._wake()
 
     @property
@@ -304,7 +290,7 @@ class LiveLab(Shown):
         """Whether the hand that made the newest turn turns the same knob further."""
         turn = self.turns.newest
         same = turn and list(changed) == [turn.question.knob]
-        return bool(same) and (self._dragging or not turn.whole)
+        return bool(same) and not turn.whole
 
     def _begin_anew(self, names: Sequence[str]) -> None:
         """Restart; what ran, or had run to its end before the eyes of someone, runs."""
@@ -342,24 +328,6 @@ class LiveLab(Shown):
                 f"{words}{between}{shown}" if knob.span != "any text" else words
             )
         return ", ".join(said)
-
-    def _dragged(self, change: Mapping) -> None:
-        """Turn the knobs that a hand on the picture means, a drag as one turn."""
-        before, touched = change["old"], change["new"]
-        name, index = touched["name"], touched["index"]
-        point = float(touched["x"]), float(touched["y"])
-        if (now := self.pictures.now) is None:
-            return
-        try:
-            knobs = self.experiment.drag(now, self.controls.value, name, index, point)
-        except (LookupError, TypeError, ValueError) as error:
-            self.turned.value = f"nothing is turned: {error}"
-            return
-        self._dragging = touched.get("drag") == before.get("drag")
-        try:
-            self.controls.turn(**knobs)
-        finally:
-            self._dragging = False
 
     # What a turn does
 

@@ -16,7 +16,6 @@ class Run:
 
     Its draws from torch's random numbers are its own: each row is computed in the
     state that the row before has left, so that two runs do not disturb each other.
-    An experiment with ``at_once`` draws from generators of its own alone.
 
     Parameters
     ----------
@@ -99,9 +98,6 @@ class Run:
 
     @contextlib.contextmanager
     def _own_chance(self) -> Iterator[None]:
-        if self._experiment.at_once:
-            yield
-            return
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._chance)
             try:
