@@ -40,7 +40,7 @@ class LinearCall:
     def rows(self, tensor: Tensor) -> Tensor:
         """Return inputs or outputs as (M, T, n)."""
         if tensor.ndim < 3:
-            return tensor.reshape(self.examples, 1, -1)
+            return torch.atleast_2d(tensor)[:, None]
         return tensor.movedim(self.batch, 0).flatten(1, -2)
 
     def inputs(self, module: nn.Module, dtype: torch.dtype) -> Tensor:

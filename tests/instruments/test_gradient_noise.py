@@ -692,11 +692,26 @@ def test_a_layer_is_left_out_whose_gradient_is_not_all_of_examples(case, skip):
         model(tokens).square().sum().backward()
 
 
+class IdleExpert(nn.Module):
+    """A layer that gets all rows beside one that gets none."""
+
+    def __init__(self):
+        super().__init__()
+        self.busy, self.idle = nn.Linear(3, 4), nn.Linear(3, 4)
+
+    def forward(self, x):
+        return torch.cat([self.busy(x), self.idle(x[:0])])
+
+
 def test_layers_that_disagree_on_the_examples_say_so():
     model = nn.Sequential(nn.Linear(3, 4), nn.Flatten(0, 1), nn.Linear(4, 2))
     noise = GradientNoise(model)
     with pytest.raises(ValueError, match=r"layer '0' saw 5 examples, others .* 10"):
         model(torch.ones(5, 2, 3)).sum().backward()
+    noise.close()
+    noise = GradientNoise(model := IdleExpert())
+    with pytest.raises(ValueError, match=r"layer 'busy' saw 5 examples, others .* 0"):
+        model(torch.ones(5, 3)).sum().backward()
     noise.close()
     with pytest.raises(ValueError, match="got a PackedSequence"):
         model = nn.LSTM(3, 2)
