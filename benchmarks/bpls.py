@@ -12,8 +12,8 @@ import torch
 from benchmarks import shared
 from labkit.bpls import random_weights, train
 from labkit.clock import Clock
-from labkit.lab.bpls import descend
 from labkit.lab.datasets import load
+from reproduction.bpls_rivals import descend
 
 DATA = ("mnist", "fashion-mnist")
 TRAIN = 40_000

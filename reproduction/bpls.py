@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from labkit.bpls import activation, random_weights, scores, train
-from labkit.lab.bpls.baselines import OPTIMIZERS, descend
 from labkit.lab.claims import plus_minus
 from labkit.lab.datasets import Labelled, load
 from labkit.lab.problem import percent, rows as some
 from labkit.lab.race import View, spread
 from labkit.lab.runs.jobs import Checkpoint
+from reproduction.bpls_rivals import OPTIMIZERS, descend
 from reproduction.criteria import AHEAD, SEEDS, ahead, meets
 from reproduction.drawing import Chart
 from reproduction.studies import Study

@@ -7,16 +7,24 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from labkit.bpls import train
-from labkit.bpls.toy import THEORY, Toy, rmse, toy_errors, toy_walk
+from labkit.bpls import random_weights, train
+from labkit.bpls.toy import (
+    SIZES,
+    THEORY,
+    Toy,
+    noisy_outputs,
+    rmse,
+    toy_errors,
+    toy_problem,
+    toy_walk,
+)
 from labkit.bpls.walk import Weights
-from labkit.lab.bpls.baselines import OPTIMIZERS, DescentStep, descend
-from labkit.lab.bpls.training import toy_runs
 from labkit.lab.claims import NO, UNDECIDED, YES, plus_minus
 from labkit.lab.problem import seeded
 from labkit.lab.race import View, spread
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction.bpls import split, starting
+from reproduction.bpls_rivals import OPTIMIZERS, DescentStep, descend
 from reproduction.criteria import AHEAD, NOT_AT_END, SEEDS, ahead, by_seed, level
 from reproduction.drawing import Chart
 from reproduction.studies import Study
@@ -36,7 +44,10 @@ def toys(
     epochs: int = 1000,
 ) -> list[dict]:
     """Return the errors of BPLS and of its four rivals at every level of noise."""
-    toy, Y, start = toy_runs(kind, SIGMAS, runs, seed=2 * seed)
+    toy = toy_problem(kind)
+    Y = noisy_outputs(toy, torch.tensor(SIGMAS), runs, generator=seeded(2 * seed))
+    g, like = seeded(2 * seed + 1), {"dtype": toy.X.dtype}
+    start = random_weights(SIZES, runs=(runs,), generator=g, **like)
     start, rows = tuple(W.expand(len(SIGMAS), *W.shape) for W in start), []
     for method, weights, before in solutions(toy, Y, start, epochs, seed):
         fit, test = (rmse(each).tolist() for each in toy_errors(toy, weights))

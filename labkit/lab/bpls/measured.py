@@ -1,13 +1,12 @@
 """What notebook 02 measures, and what it claims of it."""
 
-import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
 from labkit import bpls
+from labkit.lab.books.shared import judged
 from labkit.lab.bpls.training import NAMES, interpretation_of, start_weights
 from labkit.lab.panels import curves
 from labkit.lab.panels.figures.captions import Figure
@@ -107,30 +106,22 @@ def at_ends(rows: pd.DataFrame) -> pd.DataFrame:
     ``kept`` is what the stop rule keeps: the accuracy before the first walk that does
     not raise it.
     """
-    made = {}
-    for key, run in rows.groupby(["label", "seed"], sort=False):
-        walked = run.dropna(subset="accuracy")
-        found = walked["accuracy"].to_numpy()
-        falls = np.flatnonzero(np.diff(found) <= 0)
-        last = found[-1] if len(walked) == len(run) else math.nan
-        made[key] = {
-            "overshoot": walked["overshoot"].iloc[0],
-            "first walk [%]": found[0],
-            "kept [%]": found[falls[0] if len(falls) else -1],
-            "last walk [%]": last,
-        }
-    return pd.DataFrame(made).T.rename_axis(["label", "seed"])
+    keys = ["label", "seed"]
+    accuracy = rows.set_index(keys)["accuracy"]
+    walks = accuracy.groupby(keys, sort=False)
+    fell = (walks.diff() <= 0).groupby(keys, sort=False).cummax()
+    found = {
+        "overshoot": rows.groupby(keys, sort=False)["overshoot"].first(),
+        "first walk [%]": walks.first(),
+        "kept [%]": accuracy.mask(fell).groupby(keys, sort=False).last(),
+        "last walk [%]": walks.agg(lambda run: run.iloc[-1]),
+    }
+    return pd.DataFrame(found)
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the numbers of :func:`at_ends`, means over the seeds."""
     return at_ends(rows).groupby(level="label", sort=False).mean()
-
-
-def judged(words: str, gaps: pd.Series, least: float) -> Finding:
-    """Judge whether a gap, one for each seed, is above what is claimed."""
-    mean, error = float(gaps.mean()), float(gaps.std() / math.sqrt(len(gaps)))
-    return Finding(words.format(f"{mean:.1f} ± {error:.1f}"), mean - least, error)
 
 
 def ruin(rows: pd.DataFrame) -> Finding:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 
 from labkit.bpls import activation, targets
 from labkit.bpls.activations import clamp_targets
+from labkit.lab.books.shared import place_of
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.planes import (
@@ -22,7 +22,7 @@ from labkit.lab.panels.figures.planes import (
     put,
     rounded_up,
 )
-from labkit.lab.panels.figures.theme import COLOURS, GRID, INK
+from labkit.lab.panels.figures.theme import COLOURS, INK
 
 NOW, ALONE, BOTH, CLAMPED = STAGES = "now", "alone (5)", "both (5')", "clamped (7)"
 TINTS = dict(zip(STAGES, (INK, COLOURS[2], COLOURS[1], COLOURS[4]), strict=True))
@@ -31,6 +31,7 @@ LIMITS = (-0.25, 1.75), (-0.25, 1.5)
 REST = np.array([1.4, 0.0])  # the line's handle is the line's point nearest to it
 LEAST, MOST = -1.0, 6.0  # of the wanted output
 NOWHERE = np.full(2, np.nan)  # of what is not drawn: a page plays the same traces
+CLAMP = 1e-2  # distance to the ends of the sigmoid's range
 WORKED = (0.2, 0.6), (1.0, 2.0), 2.4  # values, weights and output, by hand
 
 
@@ -52,10 +53,6 @@ class PairKnobs:
         1.5, low=0.2, high=3.0, step=0.1, label="second weight",
         help="from the second neuron to the output",
         look_for="Both weights large: do the arrows grow, or shrink?")
-    clamp: float = knob(
-        1e-2, low=1e-6, high=0.4, log=True, unit="of the range",
-        help="distance to the ends of the sigmoid's range",
-        look_for="From which clamp on does it undo what (5') has repaired?")
     sample: str = knob(
         "0.3 0.4", help="values of the two neurons; drag the dot",
         look_for="In a corner of the square: what is then asked of the neurons?")
@@ -65,7 +62,8 @@ class PairKnobs:
     # fmt: on
 
     def __post_init__(self):
-        values_of(self.sample), values_of(self.guess or self.sample)
+        place_of("sample", self.sample, 2.0)
+        place_of("guess", self.guess or self.sample, 2.0)
 
 
 class Pair(NamedTuple):
@@ -79,17 +77,6 @@ class Pair(NamedTuple):
     def missing(self, values: np.ndarray) -> float:
         """Return what the output lacks with these values."""
         return self.wanted - float(self.weights @ values)
-
-
-def values_of(text: str) -> np.ndarray:
-    """Parse the values of two neurons (2,), a ValueError if this fails."""
-    try:
-        first, second = map(float, text.split())
-        if max(abs(first), abs(second)) <= 2:
-            return np.array([first, second])
-    except ValueError:
-        pass
-    raise ValueError(f"needs two numbers from -2 to 2, such as '0.5 0.5', got {text!r}")
 
 
 def corrected(
@@ -107,23 +94,22 @@ def corrected(
 def pair_rows(knobs: PairKnobs) -> Iterator[dict]:
     """Yield the stages of one correction."""
     weights = np.array([knobs.first, knobs.second])
-    values = corrected(values_of(knobs.sample).tolist(), weights.tolist(), knobs.wanted)
-    clamped = clamp_targets(
-        torch.from_numpy(values[BOTH]), activation("sigmoid"), knobs.clamp
-    )
-    values[CLAMPED] = clamped.numpy()
-    guess = values_of(knobs.guess) if knobs.guess else NOWHERE
+    sample = place_of("sample", knobs.sample, 2.0)
+    values = corrected(sample.tolist(), weights.tolist(), knobs.wanted)
+    asked = torch.from_numpy(values[BOTH])
+    values[CLAMPED] = clamp_targets(asked, activation("sigmoid"), CLAMP).numpy()
+    guess = place_of("guess", knobs.guess, 2.0) if knobs.guess else NOWHERE
     for step, stage in enumerate(STAGES, start=1):
         later = dict.fromkeys(STAGES[step:], NOWHERE)
         now = Pair(weights, knobs.wanted, guess, values | later)
-        said = f"{FORMULAS[stage]}, here {', '.join(map(short, values[stage]))}"
         missing = now.missing(values[stage])
-        said += f": the output is {short(now.wanted - missing)}, "
-        said += f"and {short(missing)} is missing"
+        numbers = [*values[stage], knobs.wanted - missing, missing]
+        said = "{}, here {:g} and {:g}: the output is {:g}, and {:g} is missing"
+        said = said.format(FORMULAS[stage], *np.round(numbers, 2) + 0.0)  # no -0
         if knobs.guess:
             off = np.linalg.norm(guess - values[BOTH])
-            said += f". Your cross leaves {short(now.missing(guess))} missing, "
-            said += f"and is {short(off)} away from (5')"
+            said += f". Your cross leaves {now.missing(guess):.2f} missing, "
+            said += f"and is {off:.2f} away from (5')"
         yield {"step": step, "missing": missing, "said": said, "pictures": now}
 
 
@@ -133,11 +119,6 @@ FORMULAS = {
     BOTH: r"(5') $\hat h = h + r\,\hat w / \lVert\hat w\rVert^2$",
     CLAMPED: r"(7) $\hat h$ of (5') in $[\varepsilon, 1 - \varepsilon]$",
 }
-
-
-def short(number: float) -> str:
-    """Write a number to two digits after the point, and no zero as -0."""
-    return f"{round(float(number), 2) + 0.0:g}"
 
 
 def dragged(
@@ -158,15 +139,6 @@ CAPTION = (
     "sign and keeps its size. (5') is the shortest move of both together after which "
     "nothing is missing. A sigmoid cannot give values outside of the square."
 )
-
-
-def plane(weights: Sequence[float], wanted: float, values: ArrayLike) -> list[dict]:
-    """Draw the sigmoid's square, the line where the output is right, and the values."""
-    return [
-        path(SQUARE, INK, "a sigmoid's range", width=1),
-        path(right(weights, wanted), INK, "output is right", dash="dot"),
-        dots(values, INK, "values now", size=11),
-    ]
 
 
 def right(weights: Sequence[float], wanted: float) -> np.ndarray:
@@ -199,32 +171,33 @@ def picture(now: Pair | None, before: Pair | None) -> dict:
 
 
 def _neurons(now: Pair) -> list[dict]:
-    h, w = now.values[NOW], now.weights
-    drawn = plane(w, now.wanted, h)
+    h, w, asked = now.values[NOW], now.weights, now.values
     rest = REST + now.missing(REST) / (w @ w) * w
-    drawn.append(dots(rest, INK, size=10, symbol="diamond"))
-    drawn += [handles(h, "sample"), handles(rest, "wanted")]
-    name = "your cross" if np.isfinite(now.guess).all() else ""
-    drawn.append(dots(now.guess, COLOURS[0], name, symbol="x", size=11))
-    drawn.append(handles(now.guess, "guess"))
-    for stage, end in now.values.items():
-        if stage == ALONE:
-            corners = [(end[0], h[1]), (h[0], end[1])]
-            drawn.append(arrow([h, h], corners, TINTS[stage], width=1, head=9))
-        if stage in (ALONE, BOTH):
-            drawn.append(arrow(h, end, TINTS[stage], stage))
-        if stage == CLAMPED:
-            drawn.append(dots(end, TINTS[stage], stage, size=10, symbol="square-open"))
-    return drawn
+    alone = [(asked[ALONE][0], h[1]), (h[0], asked[ALONE][1])]
+    named = "your cross" if np.isfinite(now.guess).all() else ""
+    square = {"symbol": "square-open", "size": 10}
+    return [
+        path(SQUARE, INK, "a sigmoid's range", width=1),
+        path(right(w, now.wanted), INK, "output is right", dash="dot"),
+        dots(h, INK, "values now", size=11),
+        dots(rest, INK, size=10, symbol="diamond"),
+        handles(h, "sample"),
+        handles(rest, "wanted"),
+        dots(now.guess, COLOURS[0], named, symbol="x", size=11),
+        handles(now.guess, "guess"),
+        arrow([h, h], alone, TINTS[ALONE], width=1, head=9),
+        arrow(h, asked[ALONE], TINTS[ALONE], ALONE),
+        arrow(h, asked[BOTH], TINTS[BOTH], BOTH),
+        dots(asked[CLAMPED], TINTS[CLAMPED], CLAMPED, **square),
+    ]
 
 
 def _missing(now: Pair) -> list[dict]:
-    drawn = [path([(-0.5, 0), (3.5, 0)], GRID)]
-    for place, (stage, values) in enumerate(now.values.items()):
-        end = place, now.missing(values)
-        drawn.append(path([(place, 0), end], TINTS[stage], width=8))
-        drawn.append(dots(end, TINTS[stage], size=10))
-    return drawn
+    bars = {"type": "bar", "x": list(range(len(STAGES))), "width": 0.2}
+    bars["y"] = [now.missing(values) for values in now.values.values()]
+    colours = list(TINTS.values())
+    line = {"color": colours, "width": 3}  # what is seen of a bar of nothing
+    return [bars | {"marker": {"color": colours, "line": line}, "hoverinfo": "y"}]
 
 
 PAIR = Experiment(
@@ -241,31 +214,14 @@ PAIR = Experiment(
 )
 
 
-def answers() -> dict[str, float]:
-    """Return what is filled in by hand: the residual, and both neurons' values."""
-    h, weights, wanted = WORKED
-    found, boxes = corrected(*WORKED), {"r": wanted - float(np.dot(h, weights))}
-    for stage, word in ((ALONE, "alone"), (BOTH, "together")):
-        boxes |= {f"ĥ{i}, {word}": x for i, x in zip("₁₂", found[stage], strict=True)}
-    return boxes
-
-
 def worked(values: Sequence[float]) -> dict:
-    """Draw the worked example, and the two corrections as they are filled in.
+    """Draw the worked example, and both corrections as they are filled in.
 
-    ``values`` are those of :func:`answers`, nan where nothing is filled in.
+    ``values`` are what is missing, and the two neurons' values alone and together, nan
+    where nothing is filled in.
     """
-    h, weights, wanted = WORKED
-    figure = planes(
-        ["Values of the two hidden neurons"],
-        ["first neuron"],
-        ["second neuron"],
-        [LIMITS],
-        caption="On the line the output is right. (5') goes straight to it; where each "
-        "neuron repairs the whole residual, both together go twice as far.",
-    )
-    put(figure, 0, plane(weights, wanted, h))
-    for stage, end in ((ALONE, values[1:3]), (BOTH, values[3:5])):
-        if np.isfinite(end).all():
-            put(figure, 0, [arrow(h, np.array(end), TINTS[stage], stage)])
+    h, weights, wanted = map(np.array, WORKED)
+    asked = dict(zip(STAGES, (h, values[1:3], values[3:], NOWHERE), strict=True))
+    figure = picture(Pair(weights, float(wanted), NOWHERE, asked), None)
+    figure["data"] = [trace for trace in figure["data"] if "meta" not in trace]
     return figure

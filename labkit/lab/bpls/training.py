@@ -1,13 +1,9 @@
 """Train BPLS as notebook 02 and its live panels do; nothing is drawn here."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from labkit import bpls
-from labkit.bpls.toy import SIZES
 from labkit.bpls.train import blend
 from labkit.bpls.walk import Weights
 from labkit.errors import DivergedError
@@ -24,18 +20,11 @@ def interpretation_of(name: str) -> str | int:
     return 0 if name == ONE_OUTPUT else name
 
 
-def start_weights(problem: Problem, *hidden: int, seed: int = 0) -> Weights:
-    """Draw random weights for a problem, in the dtype and on the device of its inputs.
-
-    Parameters
-    ----------
-    problem : Problem
-    hidden : int, widths of the hidden layers
-    seed : int
-    """
+def start_weights(problem: Problem, hidden: int, seed: int = 0) -> Weights:
+    """Draw weights for a problem, in the dtype and on the device of its inputs."""
     X = problem.fit.inputs
     return bpls.random_weights(
-        (X.shape[1], *hidden, problem.classes),
+        (X.shape[1], hidden, problem.classes),
         dtype=X.dtype,
         device=X.device,
         generator=seeded(seed),
@@ -49,13 +38,12 @@ def walk_rows(knobs: Any, load: Callable[[], Problem]) -> Iterator[dict]:
 
     ``accuracy so far`` is that of the network with the layers solved so far, blended as
     line 20 of Algorithm 2 will do; halfway through a walk the layers do not fit each
-    other. The names of the other columns end in ``output``, ``input`` or ``hidden``,
-    the layer that was solved. A run that diverges, or that meets a target without an
-    inverse, ends with a row that has a ``note``.
+    other. The names of the other columns end in ``output`` or ``input``, the layer that
+    was solved. A run that diverges, or that meets a target without an inverse, ends
+    with a row that has a ``note``.
     """
-    problem, acts = load(), [bpls.activation(knobs.activation)] * knobs.depth
-    hidden = [knobs.width] * knobs.depth
-    weights = current = start_weights(problem, *hidden, seed=knobs.seed)
+    problem, acts = load(), [bpls.activation(knobs.activation)]
+    weights = current = start_weights(problem, knobs.width, knobs.seed)
     settings, level, step = bpls.Settings(), None, 0
 
     def follow_knobs():
@@ -77,7 +65,7 @@ def walk_rows(knobs: Any, load: Callable[[], Problem]) -> Iterator[dict]:
             f = record.samples / len(y)  # all in the first walk, then the misses
             (W,) = blend(weights[i : i + 1], (record.W,), f)
             current = (*current[:i], W, *current[i + 1 :])
-            row = row_of(record, knobs.depth + 1)
+            row = row_of(record)
             row["accuracy so far"] = percent(bpls.scores(X, current, acts), y)
             if record.end:
                 weights = current = record.end.weights
@@ -89,45 +77,16 @@ def walk_rows(knobs: Any, load: Callable[[], Problem]) -> Iterator[dict]:
         yield {"step": step + 1, "note": str(error)}
 
 
-def row_of(record: bpls.Record, top: int) -> dict:
+def row_of(record: bpls.Record) -> dict:
     """Write a record as a row whose columns are named after the layer."""
-    place = {1: "input", top: "output"}.get(record.layer, "hidden")
-    row = {
-        "step": record.step,
-        "walk": record.walk,
-        "layer": record.layer,
-        "rows": record.samples,
-    }
-    for name in ("condition", "cosine", "residual"):
-        row[f"{name} {place}"] = getattr(record, name)
+    place = "input" if record.layer == 1 else "output"
+    row = {"step": record.step, "walk": record.walk, "layer": place}
+    row |= {"rows": record.samples, f"condition {place}": record.condition}
+    row[f"cosine {place}"] = record.cosine
     if record.layer > 1:
-        row[f"overshoot {place}"] = round(record.overshoot, 4)
-        row[f"clamped {place}"] = 100 * record.clamped
+        row["overshoot"] = round(record.overshoot, 4)
+        row["clamped"] = 100 * record.clamped
     if end := record.end:
         row["train"], row["misses"] = 100 * end.accuracy, end.misses
         row["kept"], row["blend"] = end.kept, end.blend
     return row
-
-
-def toy_runs(
-    kind: str,
-    sigmas: Sequence[float],
-    runs: int,
-    *,
-    seed: int = 0,
-    device: torch.device | str | None = None,
-) -> tuple[bpls.Toy, Tensor, Weights]:
-    """Make the toy, noisy outputs (sigmas, runs, 5, 2), and a network for each run.
-
-    All noise levels and all methods use the same draws.
-    """
-    toy = bpls.toy_problem(kind, device=device)
-    Y = bpls.noisy_outputs(toy, torch.tensor(sigmas), runs, generator=seeded(seed))
-    weights = bpls.random_weights(
-        SIZES,
-        runs=(runs,),
-        generator=seeded(seed + 1),
-        dtype=toy.X.dtype,
-        device=device,
-    )
-    return toy, Y, weights

@@ -50,10 +50,6 @@ class WalkKnobs:
         about="the test accuracy: test",
         help="another network", look_for="First walk: with identity the same from ten "
         "neurons on, with sigmoid rising to the end.")
-    depth: int = knob(
-        1, low=1, high=4, label="hidden layers", unit="layers", help="another network",
-        look_for="First walk: identity stays, sigmoid loses forty points with the "
-        "third layer.")
     seed: int = knob(
         0, low=0, high=99, help="of weights and noise", look_for="Chance: the first "
         "walks of six seeds differ by four points in the test.")
@@ -63,7 +59,7 @@ class WalkKnobs:
 def _status(row) -> str:
     if "note" in row:
         return row["note"]
-    text = f"walk {row['walk']}, layer {row['layer']} on {row['rows']:,} rows"
+    text = f"walk {row['walk']}, {row['layer']} layer on {row['rows']:,} rows"
     if "misses" in row:
         fate = "kept" if row["kept"] else "not kept"
         text += f": {row['misses']:,} misses, test {row['test']:.1f} %, {fate}"
@@ -74,21 +70,20 @@ def _panel(columns, title, unit, log=False) -> Lines:
     return Lines(columns, title, unit, x_title="layers solved", log=log)
 
 
-def _at(quantity, *places) -> dict[str, str]:
-    return {f"{quantity} {place}": f"{place} layer" for place in places}
+def _both(quantity) -> dict[str, str]:
+    return {f"{quantity} {place}": f"{place} layer" for place in ("output", "input")}
 
 
-_UPPER, _ALL = ("output", "hidden"), ("output", "hidden", "input")
 _PERCENT = {"accuracy so far": "layer by layer", "train": "walk done", "test": "test"}
 _MISSES = {"misses": "misses", "rows": "rows of the walk"}
-_CONDITION, _RATIO = _at("condition", *_ALL), "largest / smallest"
+_CONDITION, _RATIO = _both("condition"), "largest / smallest"
 _PANELS = (
     _panel(_PERCENT, "Accuracy", "%"),
     _panel(_MISSES, "Misses, and the rows of a walk", "samples", log=True),
     _panel(_CONDITION, "Condition of the layer's matrix", _RATIO, log=True),
-    _panel(_at("overshoot", *_UPPER), "Overshoot (1: residual repaired once)", "ratio"),
-    _panel(_at("clamped", *_UPPER), "Targets that the clamp moved", "%"),
-    _panel(_at("cosine", *_ALL), "Weight change and negative gradient", "cosine"),
+    _panel(("overshoot",), "Overshoot (1: residual repaired once)", "ratio"),
+    _panel(("clamped",), "Targets that the clamp moved", "%"),
+    _panel(_both("cosine"), "Weight change and negative gradient", "cosine"),
 )
 _CAPTION = (
     "The first walk solves on all rows, each later one on the misses of the one "
