@@ -14,8 +14,7 @@ from selenium.webdriver.common.keys import Keys
 
 from labkit.lab import Opening, rls
 from labkit.lab.panels.figures.shown import embedded
-from labkit.lab.panels.live.live_lab import PLAY
-from labkit.lab.panels.live.played import packed
+from labkit.lab.panels.live.played import PLAY, packed, played
 from labkit.lab.rls import EllipseKnobs
 from labkit.lab.runs.page import write_page
 from tests.browser.page import PROMPTS, wait
@@ -187,7 +186,13 @@ def test_an_opening_is_played_in_a_page(driver, tmp_path):
     """Its slider and two knobs, and its address."""
     opening = Opening(rls.ELLIPSE, interactive=False)
     shown = [opening.figure._repr_mimebundle_()]
-    shown.append({"text/html": embedded(PLAY, packed(opening.played()))})
+    shown.append(
+        {
+            "text/html": embedded(
+                PLAY, packed(played(rls.ELLIPSE, (), EllipseKnobs(), 12, 12))
+            )
+        }
+    )
     cell = new_code_cell(outputs=[new_output("display_data", each) for each in shown])
     (tmp_path / "run").mkdir()
     nbformat.write(new_notebook(cells=[cell]), tmp_path / "run/a.ipynb")

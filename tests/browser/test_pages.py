@@ -14,8 +14,7 @@ from labkit.instruments import Trace
 from labkit.lab.panels import Lines, LineStepper, LiveLab, LivePlot, curves
 from labkit.lab.panels.figures.captions import CONFIG, Figure
 from labkit.lab.panels.figures.shown import embedded
-from labkit.lab.panels.live.live_lab import PLAY
-from labkit.lab.panels.live.played import packed
+from labkit.lab.panels.live.played import PLAY, packed
 from labkit.lab.rls import ELLIPSE
 from labkit.lab.runs.page import write_page
 from labkit.lab.runs.report import report

@@ -11,8 +11,7 @@ from selenium.webdriver.common.keys import Keys
 
 from labkit.lab.panels import LiveLab
 from labkit.lab.panels.figures.shown import embedded
-from labkit.lab.panels.live.live_lab import PLAY
-from labkit.lab.panels.live.played import packed, plain
+from labkit.lab.panels.live.played import PLAY, packed, plain
 from labkit.lab.runs.page import write_page
 from tests.browser.page import wait
 from tests.browser.still import Played, Still
@@ -33,10 +32,10 @@ def lab():
     return made
 
 
-def page_of(lab, folder, driver, change=lambda html: html):
+def page_of(lab, folder, driver, change=lambda html: html, steps=10):
     """The page of a run that has shown a panel, opened as a file."""
     shown = [lab.figure._repr_mimebundle_()]
-    shown.append({"text/html": change(embedded(PLAY, packed(record(lab, 10))))})
+    shown.append({"text/html": change(embedded(PLAY, packed(record(lab, steps))))})
     cell = new_code_cell(outputs=[new_output("display_data", each) for each in shown])
     (folder / "run").mkdir()
     nbformat.write(new_notebook(cells=[cell]), folder / "run/a.ipynb")
@@ -45,13 +44,13 @@ def page_of(lab, folder, driver, change=lambda html: html):
 
 
 def drawn(page):
-    return plain(page.script(NUMBERS), digits=4)
+    return plain(page.script(NUMBERS))
 
 
 def numbers(lab):
     """What the page is to draw, to four digits."""
     data = lab.figure["data"]
-    return plain([[list(trace["x"]), list(trace["y"])] for trace in data], digits=4)
+    return plain([[list(trace["x"]), list(trace["y"])] for trace in data])
 
 
 def test_a_run_is_played_and_its_knob_turned(driver, tmp_path, lab):
@@ -104,3 +103,15 @@ def test_without_the_module_the_figure_stays(driver, tmp_path, lab):
     wanted = numbers(lab)
     wait(lambda: drawn(page) == wanted, "the figure is drawn")
     assert page.script("return document.querySelector('.labkit-play').innerText") == ""
+
+
+def test_one_step_has_no_slider_and_its_knobs_turn(driver, tmp_path, lab):
+    page = page_of(lab, tmp_path, driver, steps=1)
+    shown = lambda: page.find(".labkit-play").find_elements(By.TAG_NAME, "label")  # noqa: E731
+    wait(shown, "it lives")
+    assert [each.text for each in shown()] == ["gain", "start"]
+    page.find(".labkit-play-knob").send_keys(Keys.END)
+    other = at(lab, gain=2.0)
+    other.run(1)
+    wanted = numbers(other)
+    wait(lambda: drawn(page) == wanted, "the knob shows the other recording")

@@ -5,22 +5,20 @@ import threading
 import time
 from dataclasses import fields
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from IPython.display import display
 from ipywidgets import HTML, Box, HTMLMath, IntSlider, VBox
 
 from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.plot import Plot
-from labkit.lab.panels.figures.shown import Shown, close, embedded
+from labkit.lab.panels.figures.shown import Shown, close
 from labkit.lab.panels.live.cells import replace_earlier
 from labkit.lab.panels.live.controls import Controls
 from labkit.lab.panels.live.experiment import Experiment
-from labkit.lab.panels.live.live_lab import LEFT, PLAY, RIGHT, SCREEN
-from labkit.lab.panels.live.played import packed, played
+from labkit.lab.panels.live.live_lab import LEFT, RIGHT, SCREEN
+from labkit.lab.panels.live.played import play
 
 BEFORE = "before the turn"  # the name of what is drawn pale
 TOGETHER = 1.0  # seconds between two turns of a knob that belong to one drag
@@ -177,17 +175,8 @@ class Opening(Shown):
         if self.interactive:
             close(self.widget)
 
-    def played(self) -> dict:
-        """Return the steps at all values that a page can play, as plain data.
-
-        The form is that of :func:`~labkit.lab.panels.live.played.played`.
-        """
-        step = self.rows[self.at]["step"]
-        given = self.controls.value
-        return played(self.experiment, self.problem, given, self.steps, step)
-
     def _ipython_display_(self) -> None:
         super()._ipython_display_()
         if not self.interactive:
-            page = embedded(Path(PLAY), packed(self.played()))
-            display({"text/html": page, "text/plain": ""}, raw=True)
+            knobs, step = self.controls.value, self.rows[self.at]["step"]
+            play(self.experiment, self.problem, knobs, self.steps, step)

@@ -9,6 +9,7 @@ import pytest
 
 from labkit.lab.panels import Experiment, Opening, knob
 from labkit.lab.panels.figures.planes import GHOST, path, planes, put
+from labkit.lab.panels.live.played import played
 from tests.lab.panels.test_played import unpacked_all
 
 LIMITS = (((0, 20), (-50, 50)),)
@@ -112,9 +113,8 @@ def test_a_setting_can_be_copied(opening):
 
 
 def test_a_page_plays_the_path_at_all_values():
-    data = Opening(LINE, steps=4, interactive=False).played()
+    data = played(LINE, (), Knobs(), 4, 4)
     (turned,) = data["knobs"]
     assert turned == {"title": "rate", "name": "rate", "values": [0, 0.5, 1], "at": 1}
-    assert data["step"] == 4
-    ends = [figures[-1]["data"][0]["y"] for figures in unpacked_all(data["runs"])]
+    ends = [figures[-1]["data"][0]["y"] for figures in unpacked_all(data)]
     assert ends == [[1, 1, 1, 1, 1], [1, 1.5, 2, 2.5, 3], [1, 2, 3, 4, 5]]

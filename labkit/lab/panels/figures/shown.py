@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ipykernel.kernelbase import Kernel
 from IPython.display import display
@@ -84,6 +84,14 @@ def embedded(script: Path, data: object, still: str = "") -> str:
         f'<script type="application/json">{inside}</script>{still}</div>'
         f'<style>{style}</style><script type="module">{code}</script>'
     )
+
+
+class Table(dict):
+    """What occurs often is kept once, in order: ``table(item)`` is its number."""
+
+    def __call__(self, item: Any) -> int:
+        """Return the number of an item, a new one for a new item."""
+        return self.setdefault(item, len(self))
 
 
 def close(widget: "Widget") -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from latex2mathml.converter import convert
 
-from labkit.lab.panels.figures.shown import embedded
+from labkit.lab.panels.figures.shown import Table, embedded
 from labkit.lab.panels.lines.sketch import Picture, pictures
 from labkit.lab.panels.lines.source import Docstrings, name_of, statement
 from labkit.lab.panels.lines.tracer import LineRun, Recording, Summary, follow_lines
@@ -94,13 +94,6 @@ Stops = list[list[LineRun]]  # of each line its turns
 ROWS = 14  # values shown beside a line: the changed ones first
 
 
-class _Table(dict):
-    """What occurs often is kept once, in order: ``table(item)`` is its number."""
-
-    def __call__(self, item) -> int:
-        return self.setdefault(item, len(self))
-
-
 HEAD = "<tr><th>name</th><th>symbol</th><th>shape</th><th>entries</th></tr>"
 FEW = 8  # entries of a tensor that are written out
 
@@ -116,7 +109,7 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
         with what these stand for. Equations, rows and symbols are HTML.
     """
     docs = Docstrings(recording.functions)
-    functions, rows, symbols, equations = _Table(), _Table(), _Table(), _Table()
+    functions, rows, symbols, equations = Table(), Table(), Table(), Table()
 
     def turn(record):
         found = {"rows": [], "symbols": []}

@@ -16,18 +16,17 @@ from labkit.check import check_options, integer
 from labkit.instruments import Trace
 from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.figures.images import Pictures, Scene
-from labkit.lab.panels.figures.shown import Shown, close, embedded, loop_here
+from labkit.lab.panels.figures.shown import Shown, close, loop_here
 from labkit.lab.panels.live.cells import MIN_SLEEP, begin, replace_earlier, run
 from labkit.lab.panels.live.controls import Controls
 from labkit.lab.panels.live.experiment import Experiment, knobs_of
 from labkit.lab.panels.live.live_plot import LivePlot
-from labkit.lab.panels.live.played import packed, played
+from labkit.lab.panels.live.played import play
 from labkit.lab.panels.live.predictions import Prediction, keep, score
 from labkit.lab.panels.live.run import Run
 from labkit.lab.panels.live.stepper import Stepper
 from labkit.lab.panels.live.turn import Question, Turn, Turns
 
-PLAY = Path(__file__).with_name("play.js")
 SEEN = 5  # steps per second of a picture, so that its story is seen
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
 READY = "Press Run, or Step."
@@ -392,16 +391,13 @@ class LiveLab(Shown):
         if self.interactive:
             return
         if self.experiment.picture and self._row:
-            steps = min(max(self.turns.run.count, LEAST), MOST)
-            runs = played(
+            play(
                 self.experiment,
                 self.problem,
                 self.controls.value,
-                steps,
+                min(max(self.turns.run.count, LEAST), MOST),
                 self._row["step"],
             )
-            page = embedded(PLAY, packed(runs))
-            display({"text/html": page, "text/plain": ""}, raw=True)
             if self.plot:
                 display(self.plot.figure)
 

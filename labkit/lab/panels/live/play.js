@@ -22,23 +22,12 @@ async function unpacked(text) {
   return new Response(stream).json();
 }
 
-// Of each step what has changed since the one before, also of another run: with all
-// that has not.
-function whole(steps, memory, place) {
-  return steps.map((changed) => changed && (memory[place] = { ...memory[place], ...changed }));
-}
-
 async function play(root, place) {
   const figure = figure_before(root);
   if (!figure || !globalThis.Plotly) return; // the figure stays as it is
   figure.dataset.played = "";
   const text = JSON.parse(root.querySelector("script").textContent);
-  const { knobs, runs, step } = await unpacked(text);
-  const memory = {};
-  for (const run of runs) {
-    run.layout = whole(run.layout, memory, "layout");
-    run.traces = run.traces.map((steps, trace) => whole(steps, memory, trace));
-  }
+  const { knobs, runs, parts, step } = await unpacked(text);
   const again = root.dataset.loop !== undefined;
   const chosen = knobs.map((knob) => knob.at);
   let [position, timer] = [0, null];
@@ -46,9 +35,9 @@ async function play(root, place) {
   const run = () => runs[knobs.reduce((i, knob, k) => i * knob.values.length + chosen[k], 0)];
   const last = () => run().steps.length - 1;
   const draw = redrawing(async () => {
-    const { layout, traces } = run();
-    const now = traces.map((each) => each[position]).filter(Boolean);
-    await fit(figure, ...structuredClone([now, layout[position]])); // plotly writes into them
+    // Anew for each drawing: plotly writes into them.
+    const [layout, ...data] = run().frames[position].map((part) => JSON.parse(parts[part]));
+    await fit(figure, data, layout);
   });
   sized(figure, draw);
   function show(to) {
@@ -110,7 +99,8 @@ async function play(root, place) {
   };
   const slider = make("input", { type: "range", min: 0, className: "labkit-play-step", oninput });
   const at = make("span");
-  root.append(button, make("label", {}, "step ", slider), at);
+  if (runs.some(({ steps }) => steps.length > 1))
+    root.append(button, make("label", {}, "step ", slider), at);
   const turned = knobs.map(({ title, values }, k) => {
     const className = "labkit-play-knob";
     const input = make("input", { type: "range", min: 0, max: values.length - 1, className });

@@ -4,18 +4,22 @@ import base64
 import contextlib
 import gzip
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import product, zip_longest
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from IPython.display import display
 
+from labkit.lab.panels.figures.shown import Table, embedded
 from labkit.lab.panels.live.experiment import knobs_of
 from labkit.lab.panels.live.run import Run
 
 if TYPE_CHECKING:
     from labkit.lab.panels.live.experiment import Experiment
+
+PLAY = Path(__file__).with_name("play.js")
 
 
 def played(
@@ -36,10 +40,10 @@ def played(
     dict
         ``knobs``: ``name``, ``title`` and ``values`` of each, and ``at`` which of them
         the page begins. ``runs``, in the order of `itertools.product` of the values:
-        the ``steps``, and over the steps the ``layout`` and each of the ``traces``, see
-        `changes`. ``step``, as given.
+        the ``steps``, and ``frames`` with, of each step, the numbers of its layout and
+        of its traces among ``parts``, as JSON. ``step``, as given.
     """
-    knobs, said, runs = knobs_of(given), [], []
+    knobs, said, runs, parts = knobs_of(given), [], [], Table()
     for name, offered in experiment.playable.items():
         now = getattr(given, name)
         values = sorted({*offered, now})
@@ -47,15 +51,24 @@ def played(
         said[-1] |= {"values": values, "at": values.index(now)}
     for chosen in product(*(each["values"] for each in said)):
         turned = dict(zip(experiment.playable, chosen, strict=True))
-        run, drawn = Run(experiment, problem, vars(given) | turned), {}
+        run, frames = Run(experiment, problem, vars(given) | turned), {}
         with contextlib.suppress(StopIteration, ArithmeticError, RuntimeError):
             while run.count < steps:
                 row = next(run)
                 if "pictures" in row:
                     figure = experiment.picture(row["pictures"], None)
-                    drawn[row["step"]] = plain(figure, digits=4)  # a pixel is no less
-        runs.append((list(drawn), list(drawn.values())))
-    return {"knobs": said, "runs": encoded(runs), "step": step}
+                    nodes = plain([figure["layout"], *figure["data"]])
+                    frames[row["step"]] = [parts(json.dumps(node)) for node in nodes]
+        runs.append({"steps": list(frames), "frames": list(frames.values())})
+    return {"knobs": said, "runs": runs, "parts": list(parts), "step": step}
+
+
+def play(
+    experiment: "Experiment", problem: Sequence[Any], given: Any, steps: int, step: int
+) -> None:
+    """Display what plays the picture before it, see :func:`played`."""
+    page = embedded(PLAY, packed(played(experiment, problem, given, steps, step)))
+    display({"text/html": page, "text/plain": ""}, raw=True)
 
 
 def packed(data: Any) -> str:
@@ -70,50 +83,15 @@ def packed(data: Any) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
-def encoded(runs: Iterable[tuple[list[int], list[dict]]]) -> list[dict]:
-    """Return runs as what changes from each frame to the next, also between runs."""
-    memory, made = defaultdict(dict), []
-    for steps, figures in runs:
-        layouts = (figure["layout"] for figure in figures)
-        # By traces, not by steps: what repeats is close together, where gzip finds it.
-        traces = zip_longest(*(figure["data"] for figure in figures))
-        drawn = [changes(nodes, memory[place]) for place, nodes in enumerate(traces)]
-        layout = changes(layouts, memory["layout"])
-        made.append({"steps": steps, "layout": layout, "traces": drawn})
-    return made
-
-
-def changes(
-    nodes: Iterable[dict | None], last: dict | None = None
-) -> list[dict | None]:
-    """Return what differs in each node from the one before; a None is passed over.
-
-    ``last`` is the node before the first, and becomes the last.
-
-    Examples
-    --------
-    >>> changes([{"a": 1, "b": 2}, None, {"a": 1, "c": 3}])
-    [{'a': 1, 'b': 2}, None, {'b': None, 'c': 3}]
-    """
-    last, made = {} if last is None else last, []
-    for now in nodes:
-        if now is None:
-            made.append(None)
-            continue
-        new = {k: v for k, v in now.items() if k not in last or last[k] != v}
-        made.append(dict.fromkeys(last.keys() - now.keys()) | new)
-        last.clear()
-        last.update(now)
-    return made
-
-
-def plain(value: Any, digits: int = 5) -> Any:
+def plain(value: Any, digits: int = 4) -> Any:
     """Return plain data that JSON has: numbers of so many digits, None for nan.
+
+    Of a width of a thousand pixels four digits are less than one.
 
     Examples
     --------
     >>> plain({"x": np.array([1.0, np.nan, 1234.5678])})
-    {'x': [1.0, None, 1234.6]}
+    {'x': [1.0, None, 1235.0]}
     """
     if isinstance(value, dict):
         return {key: plain(inside, digits) for key, inside in value.items()}
