@@ -355,8 +355,8 @@ TABLE_1 = Study(
     small={"data": "digits", "hidden": "sigmoid", "seeds": [0, 1]},
     minutes=1.5,
     memory=1.7,
-    table=beside,
-    claims=epoch_claims,
+    old=beside,
+    judges=epoch_claims,
     criterion=f"{MEETS}; of epochs the margin is one",
     views=tuple(
         Chart(
@@ -367,7 +367,7 @@ TABLE_1 = Study(
         )
         for data in PAPER
     ),
-    drawn=followed,
+    figure=followed,
 )
 COMPETITORS = Study(
     name="bpls/competitors",
@@ -389,8 +389,8 @@ COMPETITORS = Study(
     small={"data": "digits", "method": "adam", "seed": 0, "epochs": 1},
     minutes=13,
     memory=1,
-    table=beside,
-    claims=reading_claims,
+    old=beside,
+    judges=reading_claims,
     criterion=MEETS,
     views=curves(),
 )
@@ -440,8 +440,8 @@ LINEAR_COMPETITORS = Study(
     },
     minutes=20,
     memory=1.5,
-    table=beside,
-    claims=faster_claims,
+    old=beside,
+    judges=faster_claims,
     criterion=MEETS,
     views=curves(),
 )

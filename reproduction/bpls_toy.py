@@ -165,8 +165,8 @@ TOY = Study(
     small={"kind": "nonlinear", "seed": 0, "runs": 20, "epochs": 5},
     minutes=5,
     memory=0.6,
-    table=toy_table,
-    claims=toy_claims,
+    old=toy_table,
+    judges=toy_claims,
     criterion="of training yes where the 95 % interval of the difference of the mean "
     f"errors over all levels of noise lies within {CLOSE:.0%} of the rival's, no where "
     f"it lies outside, undecided otherwise or with fewer than {SEEDS} seeds; of the "
@@ -264,8 +264,8 @@ SECONDS = Study(
     small={"data": "digits", "steps": 20},
     minutes=2,
     memory=1.7,
-    table=seconds_table,
-    claims=seconds_claims,
+    old=seconds_table,
+    judges=seconds_claims,
     criterion=f"yes where every one of {SEEDS} runs takes more than {TIMES:,} times as "
     "long, no where none does, undecided otherwise",
 )

@@ -440,8 +440,8 @@ RIVALS = Study(
     | {"passes": 2, "batch": 32, "hidden": 8},
     minutes=10,
     memory=2,
-    table=table,
-    claims=claims,
+    old=table,
+    judges=claims,
     criterion=f"{AHEAD}; the margin is {MARGINS}; the seeds are paired; "
     f"{NOT_AT_END!r} where a rule that is not ahead was stopped by the clock",
     views=tuple(
@@ -449,6 +449,6 @@ RIVALS = Study(
         for data, job in JOBS.items()
         for x, x_title in (("passes", "passes"), ("seconds", "s of the processor"))
     ),
-    drawn=drawn,
+    figure=drawn,
 )
 STUDIES = (RIVALS,)

@@ -100,8 +100,8 @@ SECONDS = Study(
     small={"data": "digits", "rounds": 2, "passes": 1, "batch": 256, "hidden": 4},
     minutes=8,
     memory=2,
-    table=table,
-    claims=claims,
+    old=table,
+    judges=claims,
     criterion="yes or no where all counted rounds are on one side of twice Adam's "
     "seconds, and undecided otherwise; twice, since at equal seconds such a rule has "
     "half the passes",

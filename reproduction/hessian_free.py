@@ -277,8 +277,8 @@ USPS = Study(
     },
     minutes=60,
     memory=1,
-    table=table,
-    claims=claims,
+    old=table,
+    judges=claims,
     criterion=METHODS,
     views=(
         *(
@@ -291,7 +291,7 @@ USPS = Study(
         ),
         View("passes", "n", "Batch", "passes", "images", log_x=True),
     ),
-    drawn=in_f,
+    figure=in_f,
 )
 
 # What the paper advises
@@ -410,14 +410,14 @@ ADVICE = Study(
     small=USPS.small | {"hidden": "relu", "ftol": 1e-3},
     minutes=8.5,
     memory=1,
-    table=advice_table,
-    claims=advice_claims,
+    old=advice_table,
+    judges=advice_claims,
     criterion=f"{AHEAD}; of test errors, with paired seeds; at equal training error: "
     "at the lowest that every run of both reaches; otherwise a no becomes "
     f"{NOT_AT_END!r} where a run gained more than {LEAST:.0%} of its validation error "
     "in its last tenth",
     views=ERRORS,
-    drawn=in_f,
+    figure=in_f,
 )
 
 STUDIES = (USPS, ADVICE)

@@ -278,8 +278,8 @@ MNIST = Study(
     small={"method": "HRLS+M+R", "seed": 0, "epochs": 3, "data": "digits"},
     minutes=10,
     memory=1,
-    table=table,
-    claims=partial(claims, goals={"accuracy": 98.0, "loss": 0.02}),
+    old=table,
+    judges=partial(claims, goals={"accuracy": 98.0, "loss": 0.02}),
     criterion=PAIRED.format("98 % of the test images, or a loss of 0.02"),
     views=tuple(
         replace(chart, y_range=(96.0, None)) if chart.view is ACCURACY else chart
@@ -307,7 +307,7 @@ PIXELS = replace(
     },
     small=MNIST.small | {"method": "RLS+M+R", "standardised": True},
     minutes=2,
-    claims=partial(claims, goals={"accuracy": 98.0, "loss": 0.02}, clocks=("epoch",)),
+    judges=partial(claims, goals={"accuracy": 98.0, "loss": 0.02}, clocks=("epoch",)),
     criterion=BY_EPOCHS.format("98 % of the test images, or a loss of 0.02"),
 )
 
@@ -334,8 +334,8 @@ CIFAR = Study(
     | {"layers": "CONV"},
     minutes=7,
     memory=3,
-    table=table,
-    claims=partial(claims, goals={"accuracy": 30.0}, faster=LEADERS),
+    old=table,
+    judges=partial(claims, goals={"accuracy": 30.0}, faster=LEADERS),
     criterion=PAIRED.format("30 % of the test images"),
     views=BOTH,
 )
@@ -368,7 +368,7 @@ LONGER = replace(
         for method in ("RLS+M", "Adam")
     },
     minutes=12,
-    claims=longer_claims,
+    judges=longer_claims,
     criterion=BY_EPOCHS.format("50 % of the test images"),
 )
 CIFAR_PIXELS = replace(
@@ -387,7 +387,7 @@ CIFAR_PIXELS = replace(
         for method in ("RLS+M", "Adam")
     },
     small=CIFAR.small | {"standardised": True},
-    claims=partial(
+    judges=partial(
         claims,
         goals={"accuracy": 30.0},
         faster={"RLS+M": "Adam"},
@@ -416,8 +416,8 @@ IMDB = Study(
     | {"layers": "LSTM"},
     minutes=4,
     memory=2,
-    table=table,
-    claims=partial(claims, goals={"accuracy": 70.0}, faster=LEADERS),
+    old=table,
+    judges=partial(claims, goals={"accuracy": 70.0}, faster=LEADERS),
     criterion=PAIRED.format("70 % of the test reviews"),
     views=BOTH,
 )

@@ -118,14 +118,14 @@ SWEEP = Study(
     small=MNIST.small | {"method": "RLS", "mean_weight": 1.0},
     minutes=1.2,
     memory=1,
-    table=sweep_table,
-    claims=sweep_claims,
+    old=sweep_table,
+    judges=sweep_claims,
     criterion=f"{AHEAD}; the margin is 0 and the seeds are paired; a value with which "
     f"all of {SEEDS} runs fail ends below one with which none does; a no becomes "
     f"{NOT_AT_END!r} where the loss of a run fell by more than {LEAST:.0%} in the last "
     "tenth of its looks",
     views=SWEEPS,
-    drawn=named,
+    figure=named,
 )
 CONV_SWEEP = replace(
     SWEEP,

@@ -91,8 +91,8 @@ SECONDS = Study(
     small={"layers": "FC", "data": "digits", "steps": 8},
     minutes=4,
     memory=3,
-    table=seconds_table,
-    claims=seconds_claims,
+    old=seconds_table,
+    judges=seconds_claims,
     criterion="yes where the ratio is at most 0.1 above the paper's, else no; of fewer "
     f"than {SEEDS} units, each of which is one take on one machine, a yes is "
     f"{NOT_CONTRADICTED!r} and a no undecided; the paper's numbers are those of a GPU",
@@ -187,8 +187,8 @@ COMPLEXITY = Study(
     small={"M": 4, "T": 3, "N": 8, "C": 2, "side": 4},
     minutes=0.1,
     memory=0.5,
-    table=counted,
-    claims=count_claims,
+    old=counted,
+    judges=count_claims,
     criterion=f"yes where both differ by at most {CLOSE:.0%}",
     version=2,
 )

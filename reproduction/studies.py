@@ -1,26 +1,49 @@
-"""The class of a study, and the table of all studies."""
+"""The studies: a row each, in the file ``<paper>.toml``, and what stands in a row.
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+How a study is written. A table of that file, whose name is the study's, says in words
+what the paper claims and what is computed, and names the function that does one unit
+(``work``, such as ``broad.growth`` of ``broad.py``), the arguments of its ``units`` and
+those that are ``shared`` by them, those of a ``small`` unit of seconds, the paper's
+numbers by label (``printed``), and how the rows become a table, verdicts and figures.
+In a name of units such as ``{solver}-{seed}`` a word in braces stands for each value of
+the list that this argument has. ``made``, of the table, and each of ``criteria`` have a
+function ``by`` which the rows are shown or judged; it is called with the rows,
+``printed``, and all else that stands there. A maker of tables returns a DataFrame; a
+judge yields triples of the claim, what was measured, and the verdict. Forms that papers
+share are in ``judges.py``. ``read`` is a function that all rows go through before, and
+``figure`` one for the figures alone. A study that is ``like`` one above it has all that
+it does not have itself. In ``criterion`` stand names of ``criteria.py`` in braces.
+"""
+
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib import import_module
+from itertools import product
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pandas as pd
 
 from labkit.lab.race import View
 from labkit.lab.runs.parameters import RunRefused
+from reproduction import criteria
 from reproduction.drawing import Chart
 
-PAPERS = ("broad", "bpls", "rls", "rtrl", "hessian_free", "compare")
 MODULES = (
-    *("broad", "broad_solvers", "bpls", "bpls_toy", "rls", "rls_constants"),
-    *("rls_cost", "rtrl", "rtrl_noise", "hessian_free", "compare", "compare_cost"),
+    *("bpls", "bpls_toy", "rls", "rls_constants"),
+    *("rls_cost", "hessian_free", "compare", "compare_cost"),
 )
-SPREAD = (
-    "yes or no where two means differ by more than both standard deviations over the "
-    "seeds together, and undecided otherwise"
-)
+PAPERS = ("broad", "bpls", "rls", "rtrl", "hessian_free", "compare")
+Row = Mapping[str, Any]
+
+
+def as_they_are(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows."""
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +57,7 @@ class Study:
     claim : str, what the paper says there, with the section
     data, setting : str, what is computed
     differs : str, how that differs from the paper
+    criterion : str, how the verdicts are made
     work : callable
         Does one unit: it takes a :class:`~labkit.lab.runs.jobs.Checkpoint` and the
         arguments of the unit, and returns rows, plain mappings of numbers and words.
@@ -43,14 +67,14 @@ class Study:
     units : mapping of the name of each unit to its arguments
     small : mapping, arguments of a unit that takes seconds, on embedded data
     minutes, memory : float, of one unit on one quiet core [min], [GB]
-    table : callable, from all rows (which have a column ``unit``) to a table of the
-        paper's numbers beside ours
-    claims : callable, from all rows to the claims: for each one what the paper says,
-        what was measured, and the verdict
-    criterion : str, how the verdicts are made
-    views : tuple of `labkit.lab.race.View` or `reproduction.drawing.Chart`
-        The panels of the figure.
-    drawn : callable, from all rows to those that the figure shows
+    made : mapping, the function that makes the table, and its arguments
+    criteria : sequence of mapping, the functions that judge, and their arguments
+    read, figure : callable
+        From all rows (which have a column ``unit``) to those that the table and the
+        judges get, and from these to those that the figure shows
+    shared : mapping, arguments of all units
+    printed : mapping of a label to the paper's numbers
+    views : sequence of `reproduction.drawing.Chart`, the panels of the figure
     version : int
         It increases when ``work`` gives other rows for the same arguments; states and
         results of another version are refused.
@@ -62,17 +86,22 @@ class Study:
     data: str
     setting: str
     differs: str
-    work: Callable[..., Iterable[Mapping[str, Any]]]
-    units: Mapping[str, Mapping[str, Any]]
-    small: Mapping[str, Any]
+    criterion: str
+    work: Callable[..., Iterable[Row]]
+    units: Mapping[str, Row]
+    small: Row
     minutes: float
     memory: float
-    table: Callable[[pd.DataFrame], pd.DataFrame]
-    claims: Callable[[pd.DataFrame], Iterable[tuple[str, str, str]]] = lambda rows: ()
-    criterion: str = SPREAD
-    views: tuple[View | Chart, ...] = ()
-    drawn: Callable[[pd.DataFrame], pd.DataFrame] = lambda rows: rows
+    made: Row = field(default_factory=dict)
+    criteria: Sequence[Row] = ()
+    read: Callable[[pd.DataFrame], pd.DataFrame] = as_they_are
+    figure: Callable[[pd.DataFrame], pd.DataFrame] = as_they_are
+    shared: Row = field(default_factory=dict)
+    printed: Row = field(default_factory=dict)
+    views: Sequence[Chart] = ()
     version: int = 1
+    judges: Any = None
+    old: Any = None
 
     @property
     def paper(self) -> str:
@@ -89,11 +118,78 @@ class Study:
         patterns = pattern.split(",")
         return [u for u in self.units if any(fnmatchcase(u, p) for p in patterns)]
 
+    def table(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return the table of the paper's numbers beside ours."""
+        if self.old:
+            return self.old(rows)
+        return self._by(self.made, rows)
 
+    def claims(self, rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+        """Yield each claim, what was measured, and the verdict."""
+        if self.judges:
+            yield from self.judges(rows)
+        for each in self.criteria:
+            yield from self._by(each, rows)
+
+    def drawn(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows that the figure shows."""
+        return self.figure(self.read(rows))
+
+    def _by(self, given: Row, rows: pd.DataFrame) -> Any:
+        options = {name: value for name, value in given.items() if name != "by"}
+        return function(given["by"])(self.read(rows), self.printed, **options)
+
+
+def function(name: str) -> Callable:
+    """Return a function of this package by the names of its module and its own."""
+    return resolve_name(f"reproduction.{name}")
+
+
+@cache
 def studies() -> dict[str, Study]:
     """Return all studies by name, paper by paper."""
-    modules = [import_module(f"reproduction.{name}") for name in MODULES]
-    return {each.name: each for module in modules for each in module.STUDIES}
+    found = {}
+    for paper in PAPERS:
+        if not Path(__file__).with_name(f"{paper}.toml").exists():
+            modules = [m for m in MODULES if m.startswith(paper)]
+            for m in modules:
+                found |= {e.name: e for e in import_module(f"reproduction.{m}").STUDIES}
+            continue
+        text = Path(__file__).with_name(f"{paper}.toml").read_text("utf-8")
+        rows = tomllib.loads(text)
+        for name, row in rows.items():
+            rows[name] = row = rows.get(row.pop("like", ""), {}) | row
+            found[f"{paper}/{name}"] = made_of(f"{paper}/{name}", row)
+    return found
+
+
+def made_of(name: str, row: Row) -> Study:
+    """Return the study that a row of a file describes."""
+    made = row | {"name": name, "views": []}
+    made["criterion"] = row["criterion"].format_map(vars(criteria))
+    made["units"] = spelled_out(row["units"], row.get("shared", {}))
+    for key in {"work", "read", "figure"} & row.keys():
+        made[key] = function(row[key])
+    for each in row.get("views", ()):
+        ranges = {k: (*each[k], None)[:2] for k in ("x_range", "y_range") if k in each}
+        made["views"].append(Chart(**each | ranges | {"view": View(**each["view"])}))
+    return Study(**made)
+
+
+def spelled_out(units: Mapping[str, Row], shared: Row) -> dict[str, Row]:
+    """Return a unit for each choice of the values that the names in braces stand for.
+
+    >>> spelled_out({"{solver}-0": {"solver": ["a", "b"]}}, {"seed": 0})
+    {'a-0': {'seed': 0, 'solver': 'a'}, 'b-0': {'seed': 0, 'solver': 'b'}}
+    """
+    found = {}
+    for name, own in units.items():
+        arguments = shared | own
+        keys = [key for key in own if f"{{{key}" in name]
+        for values in product(*(arguments[key] for key in keys)):
+            each = arguments | dict(zip(keys, values, strict=True))
+            found[name.format_map(each).replace(" ", "-")] = each
+    return found
 
 
 def find_study(name: str) -> Study:

@@ -4,22 +4,16 @@ import pandas as pd
 import pytest
 
 from labkit.lab.claims import NO, UNDECIDED, YES
-from reproduction.broad import (
-    PAPER,
-    UPDATES,
-    direct_claims,
-    first_claims,
-    growth_claims,
-    near,
-)
-from reproduction.broad_solvers import LAST, STEP, inverse_claims, lost_claims, sizes_of
+from reproduction.broad import agrees
 from reproduction.criteria import of_runs
+from reproduction.studies import find_study
 
 TWO = of_runs(YES, 2)  # what two draws say that lie as a yes asks
+FIRST, LAST, STEP = 3060, 25_170, 2010  # columns at the start, at the end, of an update
 
 
-def judged(claims):
-    return [verdict for _, _, verdict in claims]
+def judged(name, rows):
+    return [verdict for _, _, verdict in find_study(name).claims(rows)]
 
 
 @pytest.mark.parametrize(
@@ -33,24 +27,14 @@ def judged(claims):
     ],
 )
 def test_a_mean_is_the_papers_or_not(ours, verdict):
-    assert near(pd.Series(ours), 98.30, 0.06) == verdict
-
-
-@pytest.mark.parametrize(
-    ("shift", "verdict"), [(0.0, YES), (0.4, NO), (0.1, UNDECIDED)]
-)
-def test_the_first_column(shift, verdict):
-    label = "ridge 1e-06"
-    scores = [PAPER[label][0] + shift + noise for noise in (-0.02, 0.0, 0.02)]
-    rows = pd.DataFrame({"label": label, "seed": range(3), "accuracy": scores})
-    assert judged(first_claims(rows)) == [verdict]
+    assert agrees(pd.Series(ours), 98.30, 0.06) == verdict
 
 
 def drawn(label, ends):
     """Draws of one row of the table: where each lost a pivot, None for nowhere."""
     rows = []
     for seed, lost in enumerate(ends):
-        for k in range(3060, (lost or LAST) + 1, STEP):
+        for k in range(FIRST, (lost or LAST) + 1, STEP):
             row = {"label": label, "seed": seed, "columns": k, "accuracy": 98.89}
             row["accuracy"] += 0.01 * (seed - 1)
             gone = {"accuracy": float("nan"), "lost": "pivot 7 is -1e-9"}
@@ -74,9 +58,9 @@ def drawn(label, ends):
 )
 def test_where_a_solver_ends(label, ends, verdicts):
     rows = drawn(label, ends)
-    assert judged(lost_claims(rows)) == verdicts
+    assert judged("broad/lost-pivots", rows) == verdicts
     lost = ["" if end is None else f"{end:,}" for end in ends]
-    assert sizes_of(rows)["lost at"].tolist() == lost
+    assert find_study("broad/lost-pivots").table(rows)["lost at"].tolist() == lost
 
 
 @pytest.mark.parametrize(
@@ -91,8 +75,7 @@ def test_whether_larger_pieces_change_where_a_solver_ends(ends, verdict):
     label = "chol-1 1e-07"
     other = f"{label}, 20,000 images at once"
     rows = [drawn(label, [15_120, None, 13_110]), drawn(other, ends)]
-    (_, (claim, _, found)) = lost_claims(pd.concat(rows))
-    assert claim.startswith("ours: ") and found == verdict
+    assert judged("broad/lost-pivots", pd.concat(rows))[1] == verdict
 
 
 def grown(**scores):
@@ -122,45 +105,18 @@ FALLS, LEVEL = [98.0, 98.6, 95.0], [98.0, 98.6, 98.55]
     ],
 )
 def test_two_solvers_are_one_or_not(scores, verdicts):
-    assert judged(inverse_claims(grown(**scores))) == verdicts
-
-
-@pytest.mark.parametrize(
-    ("shift", "seeds", "verdicts"),
-    [
-        (0.0, 3, [YES, YES, YES]),
-        (-0.8, 3, [NO, NO, NO]),
-        (0.0, 2, [UNDECIDED, TWO, TWO]),
-    ],
-)
-def test_all_sizes_of_the_ridge_solution(shift, seeds, verdicts):
-    """Whether it rises, ends at the paper's number, and has the paper's maximum."""
-    label = "ridge 1e-07"
-    last = PAPER[label][-1] + shift
-    rows = [
-        {"label": label, "seed": seed, "columns": k, "accuracy": score + 0.001 * seed}
-        for seed in range(seeds)
-        for k, score in ((3060, 98.30), (25_170, last))
-    ]
-    assert judged(direct_claims(pd.DataFrame(rows))) == verdicts
+    assert judged("broad/inverses", grown(**scores)) == verdicts
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(1.0, NO), (1.53, YES), (1.8, YES)])
 def test_the_ratio_of_seconds(seconds, verdict):
-    rows = [
+    study = find_study("broad/growth")
+    rows = pd.DataFrame(
         {"label": label, "seed": seed, "columns": k, "accuracy": score}
         | {"seconds_cpu": spent, "seconds_at_rate": spent}
         for label, spent in (("chol-1 1e-06", 1.0), ("exg-e 1e-06", seconds))
         for seed in range(3)
-        for k, score in enumerate(PAPER[label][: UPDATES + 1])
-    ]
-    claims = list(growth_claims(pd.DataFrame(rows)))
-    assert [v for claim, _, v in claims if "Table VI" in claim] == [verdict]
-    assert [v for claim, _, v in claims if claim.startswith("V-B")] == [YES, YES]
-    rows = pd.DataFrame(rows)
-    rows.accuracy = rows.accuracy.where(rows["columns"] < UPDATES, 98.3)
-    rows.loc[rows.label == "chol-1 1e-06", "accuracy"] -= rows["columns"]
-    fell = [v for claim, _, v in growth_claims(rows) if claim.startswith("V-B")]
-    assert fell == [NO, NO]
-    one = [v for claim, _, v in growth_claims(rows[rows.seed == 0]) if "V-B" in claim]
-    assert one == [UNDECIDED, UNDECIDED]
+        for k, score in enumerate(study.printed[label])
+    )
+    told = {claim.split(":")[0].split(",")[0]: v for claim, _, v in study.claims(rows)}
+    assert told == {"V-B": YES, "ours": YES, "V-C": YES, "Table VI": verdict}

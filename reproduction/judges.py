@@ -1,0 +1,86 @@
+"""The forms of criteria that papers share, and what a judge needs of rows.
+
+A judge gets the rows, the paper's numbers by label, and what stands in the study's row
+(see :mod:`reproduction.studies`). It yields the claim, what was measured, and the
+verdict, and nothing where the runs that the claim speaks of are not there.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import pandas as pd
+
+from labkit.lab.claims import NO, UNDECIDED, YES, plus_minus
+from reproduction import criteria
+from reproduction.criteria import of_runs
+
+Judged = tuple[str, str, str]
+
+
+def by_label(rows: pd.DataFrame, column: str, at: str = "last") -> dict[str, pd.Series]:
+    """Return what counts of every run, by label: a Series whose index is the seed.
+
+    Parameters
+    ----------
+    rows : DataFrame with the columns ``label`` and ``seed``
+    column : str
+    at : str, ``last``, ``first``, ``max``, ``min`` or ``mean`` of the looks of a run
+        A last look that failed is nan; the others leave it out.
+    """
+    runs = rows.groupby(["label", "seed"], sort=False)[column]
+    found = runs.last(skipna=False) if at == "last" else runs.agg(at)
+    grouped = found.groupby("label", sort=False)
+    return {label: each.droplevel("label") for label, each in grouped}
+
+
+def words(runs: pd.Series, unit: str = "%", digits: int = 2) -> str:
+    """Return the mean and the standard deviation of runs in words."""
+    row = {"mean": runs.mean(skipna=False), "sd": runs.std()}
+    return plus_minus(row, unit, digits)
+
+
+def every(holds: pd.Series) -> str:
+    """Return yes where all runs hold, no where none does, else undecided."""
+    held = YES if holds.all() else UNDECIDED if holds.any() else NO
+    return of_runs(held, len(holds))
+
+
+def ahead(
+    rows: pd.DataFrame,
+    printed: Mapping,
+    *,
+    claim: str,
+    a: str,
+    b: str,
+    column: str,
+    at: str = "last",
+    unit: str = "%",
+    digits: int = 2,
+    told: str = "{a} and {b}",
+    **how: float,
+) -> Iterator[Judged]:
+    """Judge whether a is ahead of b; ``how`` is told :func:`criteria.ahead`."""
+    found = by_label(rows, column, at)
+    if {a, b} <= found.keys():
+        both = found[a], found[b]
+        one, two = (words(each, unit, digits) for each in both)
+        yield claim, told.format(a=one, b=two), criteria.ahead(*both, **how)
+
+
+def meets(
+    rows: pd.DataFrame,
+    printed: Mapping,
+    *,
+    claim: str,
+    numbers: Mapping[str, float],
+    column: str,
+    margin: float,
+    at: str = "last",
+    unit: str = "%",
+    digits: int = 2,
+) -> Iterator[Judged]:
+    """Judge whether our means are the numbers that the paper prints, by label."""
+    for label, ours in by_label(rows, column, at).items():
+        if label in numbers:
+            held = criteria.meets(ours, numbers[label], margin=margin)
+            said = claim.format(label=label, number=numbers[label])
+            yield said, words(ours, unit, digits), held
