@@ -244,9 +244,7 @@ def test_lengths_of_two_methods_are_compared_where_both_have_been():
         for method, rate, levels in ends
         for look, level in zip((100_000, 2_000_000), levels, strict=False)
     ]
-    found = held(
-        of("rtrl/fig1-copy", frame("label seed look level", rows))
-    )
+    found = held(of("rtrl/fig1-copy", frame("label seed look level", rows)))
     assert found == {
         "authors' logs, 16-OK, 100,000 steps: at least 15, 15 to 17": few(1),
         "Fig. 1, TBPTT-50: reaches 33": UNDECIDED,  # one rate is missing
@@ -255,16 +253,10 @@ def test_lengths_of_two_methods_are_compared_where_both_have_been():
         "Fig. 12: 16-B-OK almost as good as 16-OK": few(1),
     }
     third = ("50-TBPTT, rate 3, batch 16", 0, 2_000_000, 4)
-    found = held(
-        of("rtrl/fig1-copy", 
-            frame("label seed look level", [*rows, third])
-        )
-    )
+    found = held(of("rtrl/fig1-copy", frame("label seed look level", [*rows, third])))
     assert found["Fig. 1, TBPTT-50: reaches 33"] == few(1)
     rows = [row if row[0][:5] != "16-OK" else (*row[:3], 9) for row in rows]
-    found = held(
-        of("rtrl/fig1-copy", frame("label seed look level", rows))
-    )
+    found = held(of("rtrl/fig1-copy", frame("label seed look level", rows)))
     assert found["authors' logs, 16-OK, 100,000 steps: at least 15, 15 to 17"] == (
         UNDECIDED
     )
@@ -284,18 +276,12 @@ def test_bits_are_compared_with_the_logs_and_with_other_methods():
     kf = "4.1, Table 2: 8-OK below 8-KF-AVG (rate 0.00032)"
     faster = "4.1, Fig. 2: 8-OK converges faster than TBPTT-25 (rate 0.00032)"
     good = held(
-        of("rtrl/table2-online", 
-            bits({"8-OK": 2.98, "8-KF-AVG": 3.1, "25-TBPTT": 3.5})
-        )
+        of("rtrl/table2-online", bits({"8-OK": 2.98, "8-KF-AVG": 3.1, "25-TBPTT": 3.5}))
     )
     assert good == {log: few(1), kf: few(1), faster: few(1)}
     ends = {"8-OK": 3.2, "8-KF-AVG": 3.1, "25-TBPTT": 3.0}
-    assert set(held(of("rtrl/table2-online", bits(ends))).values()) == {
-        UNDECIDED
-    }
-    assert set(
-        held(of("rtrl/table2-online", bits(ends, seeds=3))).values()
-    ) == {NO}
+    assert set(held(of("rtrl/table2-online", bits(ends))).values()) == {UNDECIDED}
+    assert set(held(of("rtrl/table2-online", bits(ends, seeds=3))).values()) == {NO}
 
 
 # BPLS
