@@ -113,7 +113,8 @@ WALK = [
 # All panels, small: what is measured is where things are.
 SCREENS = [
     """from labkit.lab.datasets import load
-from labkit.lab import bpls
+from labkit.lab.books import bpls
+from labkit.lab.books.bpls_pair import PAIR
 from labkit.lab.broad import growth as broad
 from labkit.lab import compare
 from labkit.lab import hessian_free
@@ -145,7 +146,7 @@ show(compare.RACE, digits, chosen, 16)""",
     "Opening(rtrl.CLOUDS, text)",
     "Opening(rtrl.WATER, steps=40)",
     "Opening(ellipse.ELLIPSE)",
-    "Opening(bpls.PAIR)",
+    "Opening(PAIR)",
     "Opening(hessian_free.BOWL, steps=1)",
     "show(functions.FUNCTIONS)",
     "Opening(columns.COLUMNS)",

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,10 +41,12 @@ SECONDS = ("seconds", "time")  # what no two runs share
 
 
 def names_of(book):
-    """All that the modules of a notebook's folder define, by name."""
-    package = import_module(f"labkit.lab.{book}")
-    below = [m.name for m in pkgutil.iter_modules(package.__path__)]
-    modules = [import_module(f"{package.__name__}.{name}") for name in below]
+    """All that the modules of a notebook define, by name."""
+    below = []
+    for name in filter(find_spec, ("labkit.lab.books", f"labkit.lab.{book}")):
+        found = pkgutil.iter_modules(import_module(name).__path__, f"{name}.")
+        below += [m.name for m in found if f".{book}" in m.name]
+    modules = map(import_module, below)
     return {k: v for module in modules for k, v in vars(module).items()}
 
 

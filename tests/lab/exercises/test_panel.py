@@ -9,7 +9,7 @@ import torch
 from IPython.utils.capture import capture_output
 
 from labkit.lab import load
-from labkit.lab.bpls import PAIR
+from labkit.lab.books.bpls_pair import PAIR
 from labkit.lab.broad import FUNCTIONS
 from labkit.lab.exercises import exercise, trying
 from labkit.lab.panels import Experiment, Lines, LiveLab, Opening

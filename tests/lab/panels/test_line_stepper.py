@@ -12,7 +12,8 @@ from torch import nn
 
 import labkit
 from labkit.bpls import activation, layer_step
-from labkit.lab import bpls, rls
+from labkit.lab import rls
+from labkit.lab.books import bpls_pair
 from labkit.lab.panels import LineStepper
 from labkit.lab.panels.lines.sketch import Part, Plane, sketch
 from labkit.lab.panels.lines.source import (
@@ -88,9 +89,9 @@ def test_each_line_of_rls_lights_its_part_of_the_picture():
 
 
 def test_each_line_of_bpls_lights_its_part_of_the_picture():
-    H, B = bpls.small_layer()
+    H, B = bpls_pair.small_layer()
     follow = ("labkit.bpls.walk", "labkit.bpls.targets")
-    rule = {"second_solve": True, "follow": follow, "picture": bpls.layer_picture}
+    rule = {"second_solve": True, "follow": follow, "picture": bpls_pair.layer_picture}
     walk = LineStepper(layer_step, 2, H, B, activation("sigmoid"), **rule)
     wanted = {"V": ["V"], "T": ["dots"] * len(H), "C": ["dots"], "W": ["W"]}
     for name, parts in wanted.items():

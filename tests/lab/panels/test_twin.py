@@ -10,7 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from labkit.lab import bpls, load_problem, predictions
+from labkit.lab import load_problem, predictions
+from labkit.lab.books import bpls
 from labkit.lab.compare import live as compare
 from labkit.lab.panels import Experiment, Lines, LiveLab, knob
 from labkit.lab.panels.live import predictions as kept
