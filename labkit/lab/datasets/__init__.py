@@ -3,8 +3,8 @@
 >>> from labkit.lab.datasets import available, load
 >>> available()["imdb"].splits
 ('train', 'test')
->>> load("copy", "test").inputs.shape
-torch.Size([1000, 12])
+>>> load("digits", "test").inputs.shape
+torch.Size([360, 64])
 """
 
 from labkit.lab import lazily
@@ -19,7 +19,6 @@ __getattr__, __dir__, __all__ = lazily(
         "imdb": ("load_imdb",),
         "own": ("load_own",),
         "results": ("Labelled", "Text"),
-        "synthetic": ("copy_sequences",),
-        "text": ("encode", "load_ptb"),
+        "text": ("load_ptb",),
     },
 )

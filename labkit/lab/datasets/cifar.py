@@ -45,38 +45,33 @@ def load_cifar10(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
     A. Krizhevsky, *Learning multiple layers of features from tiny images*, University
     of Toronto, 2009.
     """
-    paths, whole = _here(split)
-    if paths and (whole or find(ARCHIVE) is None):
-        if not whole:
-            advice = f"For all of them, put {FILES[ARCHIVE].urls[0]} as it is into the "
-            advice += "folder cifar10 of a data folder"
+    paths, every = _here(split), BATCHES[split]
+    if paths and (paths == every or find(ARCHIVE) is None):
+        if paths != every:
+            has, whole = (
+                sum(FILES[p].size for p in x) // _RECORD for x in (paths, every)
+            )
             # The warning names the line of `load`'s caller.
-            warnings.warn(f"cifar10: {_extent(split, paths)}. {advice}", stacklevel=3)
-        contents = {_name(path): fetch(path).read_bytes() for path in paths}
+            warnings.warn(
+                f"cifar10: {has:,} of {whole:,} {_WORDS[split]} images "
+                f"({', '.join(map(_name, paths))}). For all of them, put "
+                f"{FILES[ARCHIVE].urls[0]} as it is into the folder cifar10 of a data "
+                "folder",
+                stacklevel=3,
+            )
+        contents = [fetch(path).read_bytes() for path in paths]
     else:
-        contents = read_members(fetch(ARCHIVE), [_name(p) for p in BATCHES[split]])
-    records = np.frombuffer(b"".join(contents.values()), np.uint8)
+        contents = read_members(fetch(ARCHIVE), [_name(path) for path in every])
+    records = np.frombuffer(b"".join(contents), np.uint8)
     labels, pixels = np.split(records.reshape(-1, _RECORD), [1], axis=1)
     pixels = pixels.reshape(-1, 3, 32, 32)
     targets = torch.from_numpy(labels[:, 0].astype(np.int64))
     return Labelled("cifar10", unit_interval(pixels, dtype), targets)
 
 
-def look_for_cifar10() -> tuple[bool, str]:
-    """Look for CIFAR-10 in the data folders, without opening a file.
-
-    Returns
-    -------
-    here : bool, whether both splits load without a download, in whole or in part
-    part : str
-        The part that is here, if not all: ``"10,000 of 50,000 training images
-        (data_batch_1.bin)"``. Empty if all or nothing is.
-    """
-    found = {split: _here(split) for split in BATCHES}
-    if find(ARCHIVE) is not None or all(whole for _, whole in found.values()):
-        return True, ""
-    parts = [_extent(split, paths) for split, (paths, _) in found.items() if paths]
-    return all(paths for paths, _ in found.values()), ", ".join(parts)
+def has_cifar10() -> bool:
+    """Return whether both splits load without a download, in whole or in part."""
+    return find(ARCHIVE) is not None or all(map(_here, BATCHES))
 
 
 def _name(path):
@@ -84,31 +79,20 @@ def _name(path):
 
 
 def _here(split):
-    """Return the files of a split on this machine, and whether they are all."""
-    paths = [path for path in BATCHES[split] if find(path) is not None]
-    whole = len(paths) == len(BATCHES[split])
-    if split == "test" and not paths and find(TEST_CUT) is not None:
-        paths = [TEST_CUT]
-    return paths, whole
+    """Return the files of a split on this machine."""
+    whole = [path for path in BATCHES[split] if find(path)]
+    cut = [TEST_CUT] if split == "test" and find(TEST_CUT) else []
+    return whole or cut
 
 
-def _extent(split, paths):
-    images, total = (
-        sum(FILES[p].size for p in some) // _RECORD for some in (paths, BATCHES[split])
-    )
-    names = ", ".join(map(_name, paths))
-    return f"{images:,} of {total:,} {_WORDS[split]} images ({names})"
+def read_members(path: str | Path, names: Sequence[str]) -> list[bytes]:
+    """Read some files of a gzipped tar archive, named without folders, in this order.
 
-
-def read_members(path: str | Path, names: Sequence[str]) -> dict[str, bytes]:
-    """Read some files from a gzipped tar archive, without unpacking it.
-
-    `names` are without their folders, and so are the keys of the dict of bytes that is
-    returned, in this order.
+    It is not unpacked.
     """
-    contents = dict.fromkeys(names)
+    contents = {}
     with tarfile.open(path, "r|gz") as archive:
         for member in archive:
-            if _name(member.name) in contents and member.isfile():
+            if _name(member.name) in names and member.isfile():
                 contents[_name(member.name)] = archive.extractfile(member).read()
-    return contents
+    return [contents[name] for name in names]

@@ -90,15 +90,6 @@ def data_folders() -> list[Path]:
     return [folder, own]
 
 
-def megabytes(size: int) -> str:
-    """Return a number of bytes in words.
-
-    >>> megabytes(170052171), megabytes(1484005), megabytes(4542)
-    ('170 MB', '1.5 MB', '0.0045 MB')
-    """
-    return f"{size / 1e6:.3g} MB" if size >= 1e8 else f"{size / 1e6:.2g} MB"
-
-
 def find(path: str) -> Path | None:
     """Return the first path at which a file of the registry exists, or None.
 
@@ -144,16 +135,11 @@ def _check(path, file):
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     if sha256 == file.sha256:
         return
-    size, hint = path.stat().st_size, ""
-    if size < file.size:
-        hint = " It is too short: a truncated copy?"
-    elif size > file.size:
-        hint = " It is too long: another version, or line ends changed to CR LF?"
     raise ChecksumError(
         f"{path} is not the expected file: "
         f"expected SHA-256 {file.sha256} ({file.size:,} bytes), "
-        f"found {sha256} ({size:,} bytes).{hint} It was left as it is; move it away "
-        "or replace it."
+        f"found {sha256} ({path.stat().st_size:,} bytes). It was left as it "
+        "is; move it away or replace it."
     )
 
 
@@ -163,7 +149,7 @@ def _download(file):
 
     target, failures = data_folders()[0] / file.path, []
     for url in file.urls:
-        told = f"{file.path}, {megabytes(file.size)}, from {url} to {target}"
+        told = f"{file.path}, {file.size:,} bytes, from {url} to {target}"
         print(f"labkit: downloading {told}", file=sys.stderr)
         try:
             # under a temporary name until its checksum holds

@@ -139,10 +139,9 @@ def load_imdb(split: str, *, words: int = 20_000, length: int = 256) -> Labelled
     return Labelled("imdb", tokens[order], torch.tensor(targets)[order], vocabulary)
 
 
-def look_for_imdb() -> tuple[bool, str]:
-    """Return whether the reviews are on this machine, and an empty part."""
-    parts = all(find(part) is not None for part in PARTS.values())
-    return parts or find(ARCHIVE) is not None, ""
+def has_imdb() -> bool:
+    """Return whether the reviews are on this machine."""
+    return all(map(find, PARTS.values())) or find(ARCHIVE) is not None
 
 
 def _read(split):

@@ -1,4 +1,4 @@
-r"""Synthetic data: the Copy task, and drawn curves in place of the CURVES data set.
+r"""Drawn curves, in place of the CURVES data set.
 
 The file of CURVES could not be reached at the address that the papers give. It holds
 30,000 synthetic images, each of a curve through three random points in the plane. The
@@ -12,20 +12,14 @@ The numbers of the equations are this module's, not a paper's.
 
 import torch
 
-from labkit.check import check_kind, check_options, integer
 from labkit.lab.datasets.results import Labelled
 
-MANY = integer(1, 10_000_000)
-
-COPY_SYMBOLS = ("0", "1", "#", "*")
-_START, _BLANK = COPY_SYMBOLS.index("#"), COPY_SYMBOLS.index("*")
 SIDE = 28  # [pixels]
 _CORNER, _WIDTH = 3.0, 21.0  # the points are uniform in [3, 24]^2 [pixels]
 _STEPS, _PLACES = 201, 120  # values of t, places at which ink is added
 _INK = 1.3  # per pixel of length
 _BLUR = (0.15, 0.70, 0.15)
 _CHUNK = 1000  # images drawn at once, few enough for the caches
-_SEEDS = {"train": 0, "valid": 1, "test": 2}
 _CURVE_SEEDS = {"train": 0, "test": 1}
 _SIZES = {"train": 20_000, "test": 10_000}
 
@@ -105,62 +99,3 @@ def load_curves(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
     chunks = (_CORNER + _WIDTH * points).split(_CHUNK)
     inputs = torch.cat([draw_curves(chunk).flatten(1).to(dtype) for chunk in chunks])
     return Labelled("curves", inputs)
-
-
-def copy_sequences(n: int, length: int, *, generator: torch.Generator) -> Labelled:
-    """Draw examples of the Copy task.
-
-    With T bits b1...bT the input is ``#``, the bits, then T + 1 times ``*``; the
-    target is T + 1 times ``*``, then ``#`` and the bits. For T = 5::
-
-        input   #01101******
-        target  ******#01101
-
-    Parameters
-    ----------
-    n : int, number of examples, at least 1
-    length : int, T, the number of bits in each, at least 1
-    generator : torch.Generator
-        Source of the bits, each 0 or 1 with probability 1/2; its device is that of
-        the result.
-
-    Returns
-    -------
-    Labelled, `inputs` and `targets` of shape (n, 2 T + 2)
-
-    Raises
-    ------
-    ValueError : if `n` or `length` is less than 1
-
-    Examples
-    --------
-    >>> pair = copy_sequences(2, 5, generator=torch.Generator().manual_seed(0))
-    >>> pair.inputs.shape
-    torch.Size([2, 12])
-    """
-    check_options({"n": n, "length": length}, {"n": MANY, "length": MANY})
-    check_kind("generator", generator, torch.Generator, "a torch.Generator")
-    device = generator.device
-    bits = torch.randint(2, (n, length), generator=generator, device=device)
-    start = torch.full((n, 1), _START, device=device)
-    blanks = torch.full((n, length + 1), _BLANK, device=device)
-    return Labelled(
-        "copy",
-        inputs=torch.cat([start, bits, blanks], dim=1),
-        targets=torch.cat([blanks, start, bits], dim=1),
-        vocabulary=COPY_SYMBOLS,
-    )
-
-
-def load_copy(split: str) -> Labelled:
-    """Make 1,000 examples of the Copy task with T = 5, the same at every call.
-
-    There are only 32 rows of five bits, so the splits differ in order and in
-    counts, not in which rows can occur: they test memory, not generalisation.
-
-    Returns
-    -------
-    Labelled, `inputs` and `targets` of shape (1000, 12)
-    """
-    generator = torch.Generator().manual_seed(_SEEDS[split])
-    return copy_sequences(1000, 5, generator=generator)

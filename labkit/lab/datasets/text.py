@@ -6,45 +6,18 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from labkit.lab.datasets.fetch import DatasetUnavailable, fetch
+from labkit.lab.datasets.fetch import fetch
 from labkit.lab.datasets.results import Text
 
 OTHER = "\N{REPLACEMENT CHARACTER}"  # occurs in neither text, prints as one sign
 N_KEPT = 49  # with OTHER 50 symbols, as many as the Penn Treebank has
 
 
-def encode(text: str, symbols: Sequence[str], other: str | None = None) -> torch.Tensor:
-    """Convert a string to indices of symbols, at the speed of numpy.
-
-    Parameters
-    ----------
-    text : str, T characters
-    symbols : sequence of str, distinct single characters
-    other : str, optional
-        The symbol that stands for all characters that are not in `symbols`.
-
-    Returns
-    -------
-    torch.Tensor, shape (T,), int64
-
-    Raises
-    ------
-    ValueError : if a character is not in `symbols` and `other` is not given
-
-    Examples
-    --------
-    >>> encode("abba?", ("a", "b", "*"), other="*").tolist()
-    [0, 1, 1, 0, 2]
-    """
-    codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-    size = 1 + max([0, *map(ord, symbols), int(codes.max(initial=0))])
-    table = np.full(size, -1 if other is None else symbols.index(other))
-    table[[ord(symbol) for symbol in symbols]] = range(len(symbols))
-    tokens = table[codes].astype(np.int64, copy=False)
-    if other is None and (tokens < 0).any():
-        unknown = text[int((tokens < 0).argmax())]
-        raise ValueError(f"{unknown!r} is not one of the symbols {''.join(symbols)!r}")
-    return torch.from_numpy(tokens)
+def _encode(text: str, symbols: Sequence[str]) -> torch.Tensor:
+    """Return a text as indices (T,) of symbols; all others count as the last one."""
+    index = {symbol: i for i, symbol in enumerate(symbols)}
+    tokens = (index.get(character, len(index) - 1) for character in text)
+    return torch.from_numpy(np.fromiter(tokens, np.int64, len(text)))
 
 
 def load_text(split: str) -> Text:
@@ -60,12 +33,11 @@ def load_text(split: str) -> Text:
     Returns
     -------
     Text
-
-    Raises
-    ------
-    DatasetUnavailable : if this Python was packed without `pydoc_data`
     """
-    return in_splits("text", _topics(), split)
+    from pydoc_data.topics import topics
+
+    joined = "\n".join(topics[name] for name in sorted(topics))
+    return in_splits("text", " ".join(joined.split()).lower(), split)
 
 
 def in_splits(name: str, text: str, split: str) -> Text:
@@ -81,26 +53,10 @@ def in_splits(name: str, text: str, split: str) -> Text:
         name: text[len(text) * start // 100 : len(text) * stop // 100]
         for name, (start, stop) in ends.items()
     }
-    symbols = (*_most_frequent(parts["train"], N_KEPT), OTHER)
-    return Text(name, encode(parts[split], symbols, other=OTHER), symbols)
-
-
-def _topics():
-    try:
-        from pydoc_data.topics import topics
-    except ImportError as error:  # some minimal builds leave it out
-        raise DatasetUnavailable(
-            "the data set 'text' is the standard library's pydoc_data.topics, which "
-            f"this Python lacks ({error}); install the full standard library"
-        ) from error
-    joined = "\n".join(topics[name] for name in sorted(topics))
-    return " ".join(joined.split()).lower()
-
-
-def _most_frequent(text, n):
     # Ties go to the lower code point, so that the choice is unique.
-    ranked = sorted(Counter(text).items(), key=lambda item: (-item[1], item[0]))
-    return sorted(character for character, _ in ranked[:n])
+    counts = sorted(Counter(parts["train"]).items(), key=lambda x: (-x[1], x[0]))
+    symbols = (*sorted(character for character, _ in counts[:N_KEPT]), OTHER)
+    return Text(name, _encode(parts[split], symbols), symbols)
 
 
 def load_ptb(split: str, *, blanks: bool = False) -> Text:
@@ -127,7 +83,7 @@ def load_ptb(split: str, *, blanks: bool = False) -> Text:
     train = _ptb_characters("train", blanks)
     text = train if split == "train" else _ptb_characters(split, blanks)
     symbols = tuple(sorted(set(train)))
-    return Text("ptb", encode(text, symbols), symbols)
+    return Text("ptb", _encode(text, symbols), symbols)
 
 
 def _ptb_characters(split, blanks):

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from labkit.lab.runs.execute import (
-    check_downloads,
     execute_all,
     notebooks,
     own_copy,
@@ -41,13 +40,6 @@ Out = Annotated[Path, typer.Option(help="Folder that holds the runs.")]
 NotebookDir = Annotated[
     Path | None,
     typer.Option("--notebooks", help="Folder of the notebooks, if not the usual one."),
-]
-Download = Annotated[
-    bool,
-    typer.Option(
-        "--download",
-        help="Download data that are not here.",
-    ),
 ]
 
 
@@ -149,7 +141,6 @@ def run(
     device: Device = None,
     out: Out = Path("runs"),
     notebook_dir: NotebookDir = None,
-    download: Download = False,
     record: Annotated[
         bool,
         typer.Option(
@@ -163,7 +154,6 @@ def run(
         prepare(name, values, profile, device, out, notebook_dir)
         for name in _chosen(names or [], every, notebook_dir)
     ]
-    check_downloads(plans, download)
     failed = 0
     with contextlib.closing(execute_all(plans, jobs)) as ended:
         for plan, result in ended:
@@ -208,7 +198,6 @@ def sweep(
     device: Device = None,
     out: Out = Path("runs"),
     notebook_dir: NotebookDir = None,
-    download: Download = False,
 ) -> None:
     """Run a notebook with every combination of values and tabulate the results.
 
@@ -226,7 +215,6 @@ def sweep(
         out=out,
         notebook_dir=notebook_dir,
     )
-    check_downloads(plan.runs, download)
     result = execute_sweep(plan)
     shown = result.table[[*plan.varied, "state", "seconds"]]
     typer.echo(f"{shown.to_string(index=False, max_rows=60)}\n\nWhat was measured:")

@@ -95,7 +95,6 @@ def run(
     device: str | None = None,
     out: str | Path = "runs",
     notebook_dir: str | Path | None = None,
-    download: bool = False,
 ) -> RunResult:
     """Run a notebook with typed parameters and keep everything it shows.
 
@@ -107,19 +106,16 @@ def run(
     device : str, optional, the torch device, when not the notebook's own
     out : str or Path, where the run's folder goes
     notebook_dir : str or Path, optional, where the notebooks are; see `notebooks`
-    download : bool, whether data that are not on this machine may be downloaded
 
     Raises
     ------
     RunRefused
         Before anything is written, when a name, a value, the profile, the device
         or the output folder will not do (`ParameterError` for the first three), or
-        when data are not here and `download` is not set.
+        when a data set is not on this machine.
         A cell that raises is no exception here; ``ok`` is then False.
     """
-    plan = prepare(name, parameters, profile, device, out, notebook_dir)
-    check_downloads([plan], download)
-    return execute(plan)
+    return execute(prepare(name, parameters, profile, device, out, notebook_dir))
 
 
 def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
@@ -196,6 +192,7 @@ def prepare(
     except ParameterError as error:
         raise ParameterError(f"{notebook.stem}: {error}") from error
     check_device(values["device"])
+    check_data(values)
     check_files(settable, values)
     return Plan(notebook.stem[3:], notebook, profile, values, check_folder(out))
 
@@ -214,27 +211,22 @@ def check_files(declared: Iterable[Parameter], values: Mapping[str, Value]) -> N
             raise RunRefused(str(error)) from error
 
 
-def downloads(plans: Iterable[Plan]) -> str:
-    """Return which data sets runs would download, how large and to where, or ""."""
-    from labkit.lab.datasets.fetch import FILES, data_folders, megabytes
+def check_data(values: Mapping[str, Value]) -> None:
+    """Raise RunRefused if a data set would have to be downloaded."""
+    from labkit.lab.datasets.fetch import FILES
 
-    named = {v for plan in plans for v in plan.values.values() if isinstance(v, str)}
-    if named.isdisjoint(path.partition("/")[0] for path in FILES):
-        return ""  # without the catalogue, which imports torch
+    known = {path.partition("/")[0] for path in FILES}
+    named = known & {value for value in values.values() if isinstance(value, str)}
+    if not named:
+        return  # without the catalogue, which imports torch
     from labkit.lab.datasets import available
 
-    every = available()
-    sizes = {name: every[name].download for name in every if name in named}
-    away = [f"{name} ({megabytes(size)})" for name, size in sizes.items() if size]
-    return f"{', '.join(away)} to {data_folders()[0]}" if away else ""
-
-
-def check_downloads(plans: Iterable[Plan], agreed: bool) -> None:
-    """Raise RunRefused if runs would download data, unless that was agreed to."""
-    if not agreed and (words := downloads(plans)):
+    away = [name for name, found in available().items() if not found.here]
+    for name in named.intersection(away):
         raise RunRefused(
-            f"this would download {words}; agree with --download (download=True), or "
-            "set LABKIT_DATA to the folder that has it"
+            f"the data set {name!r} is not on this machine; 'python -c \"from "
+            f"labkit.lab import load; load({name!r})\"' downloads it, or set "
+            "LABKIT_DATA to the folder that has it"
         )
 
 

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING
 
 from labkit.lab.runs.execute import (
     Plan,
-    check_downloads,
     execute_quietly,
     failed,
     prepare,
@@ -114,7 +113,6 @@ def sweep(
     workers: int | None = None,
     out: str | Path = "runs",
     notebook_dir: str | Path | None = None,
-    download: bool = False,
 ) -> SweepResult:
     """Run a notebook with every combination of values, several runs at a time.
 
@@ -127,7 +125,7 @@ def sweep(
     values : mapping
         For each parameter the values to take, ``{"rank": [1, 2, 8], "seed":
         range(5)}``; a single value stands for a list of one.
-    profile, device, out, notebook_dir, download : as for `run`
+    profile, device, out, notebook_dir : as for `run`
     cluster : str
         ``"local"`` takes processes of this machine for as long as the sweep lasts,
         which nobody else can reach.  Anything else is the address of a Dask
@@ -165,7 +163,6 @@ def sweep(
         out=out,
         notebook_dir=notebook_dir,
     )
-    check_downloads(plan.runs, download)
     return execute_sweep(plan)
 
 

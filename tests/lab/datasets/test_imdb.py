@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given, strategies as st
 
 from labkit.lab.datasets import (
     ChecksumError,
@@ -74,25 +73,14 @@ def test_words(text, words):
 
 
 def test_the_vocabulary_is_ranked_by_count_then_by_name():
-    reviews = [["b", "c", "b"], ["a", "d"], ["c"]]
-    found = imdb.most_frequent_words(reviews, 5)
+    found = imdb.most_frequent_words([["b", "c", "b"], ["a", "d"], ["c"]], 5)
     assert found == ("<pad>", "<unk>", "b", "c", "a")
-    assert imdb.most_frequent_words(reviews, 99) == (*found, "d")
 
 
-REVIEWS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=9), max_size=5)
-
-
-@given(REVIEWS, st.integers(1, 7))
-def test_rows_end_with_the_last_words(reviews, length):
-    vocabulary = ("<pad>", "<unk>", "c", "a", "b")
-    tokens = encode_words(reviews, vocabulary, length)
-    assert tokens.shape == (len(reviews), length) and tokens.dtype == torch.int64
-    for row, review in zip(tokens.tolist(), reviews, strict=True):
-        n = min(length, len(review))
-        assert row[: length - n] == [0] * (length - n)
-        known = [word if word in "abc" else "<unk>" for word in review]
-        assert [vocabulary[i] for i in row[length - n :]] == known[len(known) - n :]
+def test_rows_end_with_the_last_words():
+    reviews, vocabulary = [["c", "a", "d", "b"], [], ["a"]], ("<pad>", "<unk>", *"cab")
+    rows = encode_words(reviews, vocabulary, 3)
+    assert rows.tolist() == [[3, 1, 4], [0, 0, 0], [0, 0, 3]]
 
 
 def decoded(data):
@@ -124,11 +112,8 @@ def test_either_kind_of_archive_gives_the_same(folder, put, archives):
 
 
 def test_what_is_here_is_seen(folder, put):
-    assert not available()["imdb"].here
     put(TRAIN)
     assert not available()["imdb"].here
-    data = load("imdb", device="meta")
-    assert data.inputs.device.type == data.targets.device.type == "meta"
     put(TEST)
     assert available()["imdb"].here
     (folder / PARTS["train"]).unlink()
