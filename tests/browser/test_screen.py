@@ -3,10 +3,8 @@
 import os
 import re
 import time
-from functools import partial
 from itertools import islice
 
-import numpy as np
 import pytest
 
 pytest.importorskip("selenium")
@@ -175,7 +173,6 @@ def test_a_panel_is_one_screen(page):
     paint(page, "Light")
     view(page, 1280)
     predict_by_keyboard(page)
-    drag_a_point(page)
     drag_a_bar(page)
     assert page.errors() == []
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
@@ -272,22 +269,6 @@ def let_go(page):
     pointer = hand(page)
     pointer.pointer_action.pointer_up()
     pointer.perform()
-
-
-def drag_a_point(page):
-    """A point of the data follows the hand, and the loss with it."""
-    page.look_at(".labkit-knob-moved")
-    before = page.script(CURVE, "loss")
-    held = press(page, "points", 6)
-    there = lambda: page.script(HELD, "points", 6)["at"]  # noqa: E731
-    for right, down in ((60, 20), (-40, -30)):
-        near = partial(np.allclose, pull(page, held, right, down), atol=0.011)
-        wait(lambda n=near: n(there()), "the point comes to the hand")
-    let_go(page)
-    assert page.script(CURVE, "loss") != before
-    text = page.within(".labkit-knob-moved input").get_attribute("value")
-    number, *at = text.split()
-    assert number == "7" and near([float(part) for part in at])
 
 
 def drag_a_bar(page):

@@ -29,7 +29,6 @@ from labkit.lab.problem import load_problem
 BOOKS = "rls bpls hessian_free broad rtrl compare".split()
 TEXTS = {
     "guess": ("", "1 -1"),
-    "moved": ("", "2 1.5 -1"),
     "sample": ("0.3 0.4", "1 0"),
     "start": ("1.9 0.9", "-1 1"),
     "character": ("a", " "),

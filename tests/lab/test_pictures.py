@@ -92,17 +92,6 @@ def test_before_the_first_step_there_are_empty_planes(name):
     assert figure["data"] == [] and len(figure["layout"]["annotations"]) >= 2
 
 
-@pytest.mark.parametrize("mean", [0.0, 1.5, 3.0])
-def test_the_mean_inputs_name_stands_on_no_point(mean):
-    _, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, steps=20, mean=mean)
-    x, y = ellipse.free_place(now)
-    assert (abs(now.inputs - [x, y]) >= ellipse.ROOM).any(1).all()
-    figure = ellipse.picture(now, None)
-    (name,) = (t for t in figure["data"] if t.get("text") == ["mean input"])
-    assert (name["x"][0], name["y"][0]) == (x, y)
-    assert np.hypot(*(now.mean - [x, y])) < 4
-
-
 # The cloud
 
 
@@ -162,40 +151,30 @@ def test_ellipses_lie_at_their_distance():
 
 @pytest.mark.parametrize("turned", [{}, {"batch": 1, "mean_weight": 2.0, "lr": 0.5}])
 def test_arrows_are_the_gradient_and_the_step_and_the_ellipse_is_of_P(turned):
-    _, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, steps=9, **turned)
+    row, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, steps=9, **turned)
     knobs = ellipse.EllipseKnobs(**turned)
     P, mean = torch.tensor(now.P), torch.tensor(now.mean)
     _, h = gain(P, mean, mean_weight=knobs.mean_weight)
+    at, end = now.paths["RLS"][-2:]
     wanted = -knobs.lr / float(h) * now.gradient @ now.P
-    assert np.allclose(now.step, wanted, rtol=1e-4, atol=1e-7)
+    assert float(h) == pytest.approx(row["h"])
+    assert np.allclose(end - at, wanted, rtol=1e-4, atol=1e-6)
     figure = ellipse.picture(now, None)
-    arrows = {}
-    for name in ("minus the gradient", "step of RLS"):
-        (start, end), _ = drawn(figure, name)
-        assert np.allclose(start, now.weights)
-        arrows[name] = end - start
-    factor = np.linalg.norm(arrows["step of RLS"]) / np.linalg.norm(now.step)
-    assert np.allclose(arrows["step of RLS"], factor * now.step, rtol=1e-3)
-    assert np.allclose(arrows["minus the gradient"], -factor * now.gradient, rtol=1e-3)
-    points, _ = drawn(figure, "P, half size")
-    off = 2 * (points - now.weights)
-    ends = np.einsum("ni,ij,nj->n", off, np.linalg.inv(now.P), off)
-    assert np.allclose(ends, 1, rtol=1e-2)
-    assert np.allclose(now.paths["RLS"][-2], now.weights)
+    (_, down), (start, ahead) = (
+        drawn(figure, name)[0] for name in ("minus the gradient", "step of RLS")
+    )
+    assert np.allclose(start, at)
+    factor = np.linalg.norm(ahead - at) / np.linalg.norm(end - at)
+    assert np.allclose(ahead - at, factor * (end - at), rtol=1e-3)
+    assert np.allclose(down - at, -factor * now.gradient, rtol=1e-3)
 
 
 def test_contours_are_the_loss():
-    knobs = SimpleNamespace(**vars(ellipse.EllipseKnobs(noise=0.5)))
+    knobs = ellipse.EllipseKnobs(noise=0.5)
     _, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, noise=0.5)
-    check_contours(now, *ellipse.data(knobs))
-
-
-def contours_of(figure, name):
-    return next(trace for trace in figure["data"] if trace["name"] == name)
-
-
-def check_contours(now, X, y):
-    trace = contours_of(ellipse.picture(now, None), "loss")
+    X, y = ellipse.data(knobs)
+    drawn = ellipse.picture(now, None)["data"]
+    trace = next(trace for trace in drawn if trace["type"] == "contour")
     for i, j in ((0, 0), (7, 30), (48, 11)):
         w = torch.tensor([[trace["x"][j]], [trace["y"][i]]]).float()
         assert np.allclose(10 ** trace["z"][i, j], loss_mse(X @ w, y), rtol=1e-4)

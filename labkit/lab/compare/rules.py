@@ -22,7 +22,7 @@ from labkit.lab.datasets import Labelled
 from labkit.lab.hessian_free.training import as_sequential, looks
 from labkit.lab.problem import disturb, seeded
 from labkit.lab.rls.networks import SequenceClassifier
-from labkit.lab.rls.training import TrainingSetup, make_training, now_and_then
+from labkit.lab.rls.training import TrainingSetup, make_training
 from labkit.lab.tuning import Rule, Sizes
 from labkit.rls import loss_mse, train
 
@@ -117,7 +117,7 @@ def descend(
         made = training(model, values, clip=clip)
     N, batch = len(fit.inputs), min(sizes.batch, len(fit.inputs))
     steps = N // batch if recurrent else math.ceil(N / batch)
-    at = look_at(steps * sizes.passes)
+    at, seconds = look_at(steps * sizes.passes), 0.0
     records = train(
         model,
         made.optimizer,
@@ -130,7 +130,10 @@ def descend(
         batch_size=batch,
         drop_last=recurrent,
     )
-    for record, seconds in now_and_then(records, lambda record: record.step in at):
+    for record in records:
+        seconds += record.seconds
+        if record.step not in at:
+            continue
         epochs, part = divmod(record.step, steps)
         rows = epochs * min(steps * batch, N) + part * batch
         model.eval()

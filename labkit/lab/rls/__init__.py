@@ -7,12 +7,12 @@ __getattr__, __dir__, __all__ = lazily(
     {
         "training": (
             *("BASELINES", "CONSTANTS", "KINDS", "LAYERS", "METHODS", "TrainingSetup"),
-            *("after_each_epoch", "make_training", "network", "now_and_then"),
+            *("after_each_epoch", "make_training", "network"),
             "trainable",
         ),
         "live": ("TRAINING", "Knobs", "training_rows", "watcher"),
-        "measured": ("ANATOMY", "SIDE_BY_SIDE", "SPECTRUM"),
+        "measured": ("ANATOMY", "SPECTRUM"),
         "by_hand": ("second_step", "step_picture"),
-        "ellipse": ("ELLIPSE", "EllipseKnobs", "ellipse_rows", "worked"),
+        "ellipse": ("ELLIPSE", "EllipseKnobs", "ellipse_rows"),
     },
 )

@@ -20,21 +20,17 @@ from labkit.lab.panels.figures.planes import (
     path,
     planes,
     put,
-    words,
 )
-from labkit.lab.panels.figures.theme import INK, SCALE, colour_of
+from labkit.lab.panels.figures.theme import INK, colour_of
 from labkit.lab.problem import seeded
 from labkit.rls import update
 
 POINTS, TRUE = 60, (0.8, -0.5)
-FAR = 5.0  # of the plane of the inputs
 RULES = {name: colour_of(name) for name in ("RLS", "SGD")}
-WIDE, BESIDE, GRID = 2.6, 4.0, 49  # of the plane of the weights: it is wider than high
+GREEN = RULES["RLS"]
+FAR, WIDE, BESIDE = 5.0, 2.6, 4.0  # of the inputs; of the weights, which are wider
+TICKS = np.linspace(-BESIDE, BESIDE, 49)
 LENGTH = 0.7  # of the longer of the two arrows
-MINUS, STEP = "minus the gradient", "step of RLS"
-LEGEND = (*RULES, MINUS)  # what is named below; the rest stands at its place
-WORKED = (2.0, 1.0)  # the mean input of the worked example
-ROOM = 1.7, 0.6  # half the width and height of the words for the mean input
 
 
 @dataclass(frozen=True)
@@ -62,28 +58,20 @@ class EllipseKnobs:
     start: str = knob(
         "1.9 0.9", help="of both paths: two weights; drag the square",
         look_for="Begin on the valley's floor: is SGD still worse?")
-    moved: str = knob(
-        "", label="points moved",
-        help="number and place of each, such as 7 1.5 -2, 12 0 3; targets stay",
-        look_for="An outlier: whose path does it bend, and for how long?")
     # fmt: on
 
     def __post_init__(self):
-        places(self.moved)
         corner_of(self.start)
 
 
 class Ellipse(NamedTuple):
-    """The data of one step before it is taken, and both paths with it."""
+    """One step: what P was before it, and both paths up to its end."""
 
     inputs: np.ndarray  # (n, 2)
-    targets: np.ndarray  # (n,)
     mean: np.ndarray  # (2,) of the minibatch
-    weights: np.ndarray  # (2,) of RLS
     P: np.ndarray  # (2, 2)
     gradient: np.ndarray  # (2,)
-    step: np.ndarray  # (2,) what RLS then adds to the weights
-    loss: np.ndarray  # (GRID, GRID) of all data, at the plane's points
+    loss: np.ndarray  # (49, 49) of all data, at the plane's points
     paths: dict[str, np.ndarray]  # by rule, (steps + 1, 2)
 
 
@@ -99,42 +87,20 @@ def corner_of(start: str) -> tuple[float, float]:
     raise ValueError(f"start must be {allowed}, got {start!r}")
 
 
-def places(moved: str) -> list[tuple[int, float, float]]:
-    """Parse the numbers of points, from 1, and the places they were moved to.
-
-    ValueError, with the format, if this fails.
-    """
-    parts = [part.split() for part in moved.split(",") if part.strip()]
-    try:
-        found = [(int(i), float(x), float(y)) for i, x, y in parts]
-        if all(1 <= i <= POINTS and abs(x) <= FAR >= abs(y) for i, x, y in found):
-            return found
-    except ValueError:
-        pass
-    allowed = f"points 1 to {POINTS} with two inputs from {-FAR} to {FAR}"
-    raise ValueError(f"moved must be like '7 1.5 -2, 12 0 3', {allowed}, got {moved!r}")
-
-
 def data(knobs: EllipseKnobs) -> tuple[Tensor, Tensor]:
-    """Return inputs (n, 2) with their mean on the diagonal, and noisy targets (n, 1).
-
-    A point that was moved keeps its target.
-    """
+    """Return inputs (n, 2), their mean on the diagonal, and noisy targets (n, 1)."""
     g = seeded(knobs.seed)
     X = torch.randn(POINTS, 2, generator=g) * torch.tensor([1.0, 0.6]) + knobs.mean
     y = X @ torch.tensor([TRUE]).T
-    y = y + knobs.noise * torch.randn(POINTS, 1, generator=g)
-    for i, *place in places(knobs.moved):
-        X[i - 1] = torch.tensor(place)
-    return X, y
+    return X, y + knobs.noise * torch.randn(POINTS, 1, generator=g)
 
 
 def surface(X: Tensor, y: Tensor) -> np.ndarray:
     """Compute the loss of all data over the plane of the weights, and beside it."""
-    ticks = torch.linspace(-BESIDE, BESIDE, GRID)
+    ticks = torch.tensor(TICKS, dtype=X.dtype)
     W = torch.cartesian_prod(ticks, ticks)
-    losses = (X @ W.T - y).square().mean(0) / 2  # (57); vmap imports for a second
-    return losses.view(GRID, GRID).T.numpy()  # a row for each second weight
+    losses = (X @ W.T - y).square().mean(0) / 2  # (57)
+    return losses.view(len(ticks), -1).T.numpy()  # a row for each second weight
 
 
 def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
@@ -143,37 +109,34 @@ def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
     loss, rate, k = surface(X, y), knobs.lr, knobs.mean_weight
     theta, P = torch.tensor([corner_of(knobs.start)]), torch.eye(2)
     weights = {"SGD": theta.clone(), "RLS": theta}  # the last lies above
-    paths = {name: [at.numpy()[0].copy()] for name, at in weights.items()}
+    paths = {name: at.numpy().copy() for name, at in weights.items()}
     while True:
         for rows in torch.randperm(POINTS, generator=g).split(knobs.batch):
-            step, x_mean, before = step + 1, X[rows].mean(0), (theta.clone(), P.clone())
-            slope = {
-                name: gradient(at, X[rows], y[rows]) for name, at in weights.items()
-            }
-            h = update.rls_step(theta, P, x_mean, slope["RLS"], mean_weight=k, lr=rate)
-            weights["SGD"] -= rate * slope["SGD"]
-            for name, at in weights.items():
-                paths[name].append(at.numpy()[0].copy())
-            made = Ellipse(
-                inputs=X.numpy(),
-                targets=y.numpy()[:, 0],
-                mean=x_mean.numpy(),
-                weights=before[0].numpy()[0],
-                P=before[1].numpy(),
-                gradient=slope["RLS"].numpy()[0],
-                step=(theta - before[0]).numpy()[0],
-                loss=loss,
-                paths={name: np.stack(points) for name, points in paths.items()},
+            step, x_mean, P_before = step + 1, X[rows].mean(0), P.clone()
+            slope, other = (
+                gradient(weights[name], X[rows], y[rows]) for name in ("RLS", "SGD")
             )
-            numbers = {
-                "k": k,
-                "stretch": float(made.mean @ made.P @ made.mean),
-                "h": float(h),
-                "first": float(made.step[0]),
-                "second": float(made.step[1]),
-                "degrees": angle_between(made.step, -made.gradient),
+            weights["SGD"] -= rate * other
+            h = update.rls_step(theta, P, x_mean, slope, mean_weight=k, lr=rate)
+            paths = {
+                name: np.concatenate([paths[name], at]) for name, at in weights.items()
             }
-            yield {"step": step} | numbers | {"pictures": made}
+            first, second = (paths["RLS"][-1] - paths["RLS"][-2]).tolist()
+            yield {
+                "step": step,
+                "k": k,
+                "h": float(h),
+                "first": first,
+                "second": second,
+                "pictures": Ellipse(
+                    X.numpy(),
+                    x_mean.numpy(),
+                    P_before.numpy(),
+                    slope.numpy()[0],
+                    loss,
+                    paths,
+                ),
+            }
 
 
 def gradient(theta: Tensor, X: Tensor, y: Tensor) -> Tensor:
@@ -182,16 +145,15 @@ def gradient(theta: Tensor, X: Tensor, y: Tensor) -> Tensor:
 
 
 def dragged(
-    _now: Ellipse, knobs: EllipseKnobs, name: str, index: int, point: Sequence[float]
+    _now: Ellipse,
+    _knobs: EllipseKnobs,
+    _name: str,
+    _index: int,
+    point: Sequence[float],
 ) -> dict[str, str]:
-    """Return the knob of the start, or of moved points, with what a hand dragged."""
-    if name == "start":
-        first, second = np.clip(point, -BESIDE, BESIDE)
-        return {"start": f"{first:.2f} {second:.2f}"}
-    moved = {i: place for i, *place in places(knobs.moved)}
-    moved[index + 1] = np.clip(point, -FAR, FAR)
-    said = (f"{i} {x:.2f} {y:.2f}" for i, (x, y) in moved.items())
-    return {"moved": ", ".join(said)}
+    """Return the knob of the start, which a hand has dragged."""
+    first, second = np.clip(point, -BESIDE, BESIDE)
+    return {"start": f"{first:.2f} {second:.2f}"}
 
 
 CAPTION = (
@@ -203,102 +165,55 @@ CAPTION = (
 
 def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
     """Draw the inputs on the left and the weights on the right."""
-    wide = ((-WIDE, WIDE),) * 2
     figure = planes(
         ["Inputs, and P (green)", "Loss, paths, P at half size"],
         ["first input", "first weight"],
         ["second input", "second weight"],
-        [((-FAR, FAR),) * 2, wide],
+        [((-FAR, FAR),) * 2, ((-WIDE, WIDE),) * 2],
         caption=CAPTION,
         square=True,
     )
+    drawn = []
     if now:
-        put(figure, 0, _inputs(now))
-        put(figure, 1, [t | {"showlegend": t["name"] in LEGEND} for t in _weights(now)])
+        inputs = [
+            dots(now.inputs, GHOST, size=6),
+            ellipse((0, 0), now.P, 1.0, GREEN, width=3),
+            arrow((0, 0), now.mean, INK, "mean input"),
+        ]
+        put(figure, 0, inputs)
+        drawn = _weights(now)
     if before:
-        pale = path(before.paths["RLS"], GHOST, EARLIER)
-        put(figure, 1, [pale | {"showlegend": True}])
+        drawn.append(path(before.paths["RLS"], GHOST, EARLIER))
+    put(figure, 1, [trace | {"showlegend": True} for trace in drawn])
     return figure
-
-
-def _inputs(now: Ellipse) -> list[dict]:
-    return [
-        dots(now.inputs, INK, color=now.targets, colorscale=SCALE, size=6)
-        | {"meta": {"touch": "points"}},
-        ellipse((0, 0), now.P, 1.0, RULES["RLS"], width=3) | {"name": ""},
-        arrow((0, 0), now.mean, INK) | {"name": ""},
-        words(free_place(now), "mean input") | {"textposition": "middle center"},
-    ]
-
-
-def free_place(now: Ellipse) -> np.ndarray:
-    """Return where the mean input's name stands, (2,): near it, off the points."""
-    ticks = np.arange(-FAR + 1, FAR - 0.9, 0.5)
-    places = np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 1, 2)
-    shaft = np.linspace(0, 1, 9)[:, None] * now.mean
-    edge = ellipse((0, 0), now.P, 1.0, INK)
-    drawn = np.concatenate([now.inputs, shaft, np.c_[edge["x"], edge["y"]]])
-    hidden = (np.abs(drawn - places) < ROOM).all(-1).sum(1)
-    far = np.linalg.norm(places[:, 0] - now.mean, axis=1)
-    return places[np.lexsort((far, hidden))[0], 0]
 
 
 def _weights(now: Ellipse) -> list[dict]:
-    ticks = np.linspace(-BESIDE, BESIDE, GRID)
-    drawn = [contours(ticks, ticks, now.loss, "loss")]
+    drawn = [contours(TICKS, TICKS, now.loss, "")]
     for name, points in now.paths.items():
         drawn.append(path(points, RULES[name], name, width=2 + (name == "RLS")))
         drawn.append(dots(points[-1], RULES[name], size=9))
-    start = now.paths["RLS"][0]
+    start, (at, end) = now.paths["RLS"][0], now.paths["RLS"][-2:]
     drawn.append(dots(start, INK, size=11, symbol="square"))
     drawn.append(handles(start, "start"))
-    drawn.append(ellipse(now.weights, 0.25 * now.P, 1.0, RULES["RLS"], "P, half size"))
-    longest = max(np.linalg.norm(now.gradient), np.linalg.norm(now.step), 1e-12)
+    drawn.append(ellipse(at, 0.25 * now.P, 1.0, GREEN))
+    step, down = end - at, -now.gradient
+    longest = max(np.linalg.norm(down), np.linalg.norm(step), 1e-12)
     for vector, colour, name in (
-        (-now.gradient, INK, MINUS),
-        (now.step, RULES["RLS"], STEP),
+        (down, INK, "minus the gradient"),
+        (step, GREEN, "step of RLS"),
     ):
-        end = now.weights + LENGTH / longest * vector
-        drawn.append(arrow(now.weights, end, colour, name))
+        drawn.append(arrow(at, at + LENGTH / longest * vector, colour, name))
     return drawn
 
 
-def worked(values: Sequence[float]) -> dict:
-    """Draw the worked example: P before, the mean input, and P as it is filled in.
-
-    ``values`` are h and the entries 11, 12 and 22 of P, nan where nothing is filled in.
-    """
-    figure = planes(
-        ["P before (grey), and as you fill it in"],
-        ["first input"],
-        ["second input"],
-        [((-2.6, 2.6), (-1.3, 1.6))],
-        caption="P becomes thin along the mean input, and stays as it was across it.",
-        height=330,
-        square=True,
-    )
-    put(figure, 0, [ellipse((0, 0), np.eye(2), 1.0, GHOST, width=2) | {"name": ""}])
-    name = words(WORKED, "mean input") | {"textposition": "top left"}  # has room there
-    put(figure, 0, [arrow((0, 0), WORKED, INK), name])
-    _, one, between, two = values
-    P = np.array([[one, between], [between, two]])
-    if np.isfinite(P).all() and np.linalg.eigvalsh(P)[0] > 0:
-        put(figure, 0, [ellipse((0, 0), P, 1.0, RULES["RLS"], width=3) | {"name": ""}])
-    return figure
-
-
 def _status(row: dict) -> str:
+    k, h = row["k"], row["h"]
     return (
-        r"$h = 1 + k\,\bar x^\top P\bar x = 1 + {k:.3g} \cdot {stretch:.3g} = {h:.3g}$,"
-        r" and the step $-\tfrac{{\eta}}{{h}}\nabla P = ({first:.3f}, {second:.3f})$ is"
-        r" {degrees:.0f} degrees off $-\nabla$"
-    ).format(**row)
-
-
-def angle_between(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the angle between two vectors in degrees."""
-    lengths = max(np.linalg.norm(a) * np.linalg.norm(b), 1e-30)
-    return float(np.degrees(np.arccos(np.clip(a @ b / lengths, -1.0, 1.0))))
+        rf"$h = 1 + k\,\bar x^\top P\bar x = 1 + {k:.3g} \cdot {(h - 1) / k:.3g} = "
+        rf"{h:.3g}$, and the step is $-\tfrac{{\eta}}{{h}}\nabla P = "
+        rf"({row['first']:.3f}, {row['second']:.3f})$"
+    )
 
 
 ELLIPSE = Experiment(

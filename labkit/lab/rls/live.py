@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import count
 
 import torch
 
@@ -20,46 +19,38 @@ from labkit.lab.rls.training import (
     trainable,
 )
 from labkit.rls import RLS
-from labkit.rls.train import Record, Settings
+from labkit.rls.train import Settings
 from labkit.rls.update import Residuals
 
 
 def watcher(rls: RLS) -> Callable[[], dict[str, float]]:
-    """Return a function for `train` that measures the first and last block of RLS.
+    """Return a function for `train` that measures the first block of RLS.
 
     It measures h, the angle of this mean input to the running mean [degrees], the
-    cosine between the preconditioned and the plain gradient and the ratio of their
-    norms, every ten steps the number of eigenvalues of P below 0.5, and the
-    best-fitting k if inputs are kept. It changes nothing.
+    cosine between the preconditioned and the plain gradient, and the best-fitting k if
+    inputs are kept. It changes nothing.
     """
-    ends = {rls.blocks[-1].name: "last", rls.blocks[0].name: "first"}
-    totals, calls = {}, count()
+    total = torch.zeros(())
 
     @torch.no_grad()
     def watch():
-        measured, spectrum = {}, next(calls) % 10 == 0
-        for each in rls.pending():
-            if not (end := ends.get(each.block.name)):
-                continue
-            P, G, x_mean = each.state["P"], each.gradient, each.x_mean
-            if isinstance(G, Residuals):  # in the place of a formed gradient
-                X = torch.nn.functional.pad(G.X[:-1, :-1], (0, 1), value=1)
-                measured[f"best_k {end}"] = best_ratio(X)[0]
-                G = G.formed()
-            GP = G @ P
-            measured[f"h {end}"] = each.h
-            measured[f"angle {end}"] = angle(x_mean, totals.get(end, x_mean))
-            measured[f"cosine {end}"] = gradient_cosine(GP, G)
-            measured[f"shrink {end}"] = GP.norm() / (each.h * G.norm())
-            if spectrum:
-                measured[f"below {end}"] = (torch.linalg.eigvalsh(P) < 0.5).sum()
-            totals[end] = x_mean + totals.get(end, 0)
-        return {name: value.item() for name, value in measured.items()}
+        nonlocal total
+        each = rls.pending()[0]
+        G, mean, fitting = each.gradient, each.x_mean, {}
+        if isinstance(G, Residuals):  # in the place of a formed gradient
+            X = torch.nn.functional.pad(G.X[:-1, :-1], (0, 1), value=1)
+            fitting, G = {"best k": float(best_ratio(X)[0])}, G.formed()
+        total = mean + total.to(mean)
+        return fitting | {
+            "h": float(each.h),
+            "angle": float(angle(mean, total)),
+            "cosine": float(gradient_cosine(G @ each.state["P"], G)),
+        }
 
     return watch
 
 
-LIVE = ("mean_weight", "lr", "forgetting", "momentum", "l1")  # options of RLS
+LIVE = ("mean_weight", "lr", "forgetting")  # options of RLS
 
 
 @dataclass(frozen=True)
@@ -75,8 +66,8 @@ class Knobs:
         "FC", choices=LAYERS, help="hidden layers", look_for="Which loss falls last?")
     mean_weight: float = knob(
         0.1, low=1e-3, high=100.0, log=True, label="mean weight k", restart=False,
-        about="the cosine in the first layer: cosine first",
-        look_for="100: watch h, and how many directions are switched off.")
+        about="the cosine: cosine",
+        look_for="100: watch h, and how the cosine falls further.")
     lr: float = knob(
         1.0, low=0.01, high=10.0, log=True, label="step factor eta", restart=False,
         about="the loss: loss", look_for="10: how many steps until the loss runs away?")
@@ -85,16 +76,8 @@ class Knobs:
         look_for="Below 1: wait, and see how the run ends.")
     batch: int = knob(
         128, low=8, high=256, step=8, unit="images", restart=False,
-        about="the first layer's noise: noise first",
+        about="the gradient's noise: noise",
         look_for="8: watch the gradient's variance and the angle.")
-    momentum: float = knob(
-        0.5, low=0.0, high=0.95, step=0.05, help="alpha of +M", restart=False,
-        about="the loss: loss",
-        look_for="0.95: does the gradient's norm grow? Does the loss still fall?")
-    l1: float = knob(
-        1e-5, low=1e-7, high=1e-2, log=True, help="gamma of +R", restart=False,
-        about="the loss: loss",
-        look_for="From which value on do loss and accuracy suffer?")
     label_noise: float = knob(
         0.0, low=0.0, high=0.8, step=0.05, help="share of labels drawn at random",
         restart=False, about="the loss: loss",
@@ -109,7 +92,6 @@ def training_rows(
     settings: Knobs,
     problem_of: Callable[[str], Problem],
     hidden: int | None = None,
-    epochs: int = 300,
 ) -> Iterator[dict]:
     """Train on the problem of a layer kind and yield a row for each step.
 
@@ -122,46 +104,44 @@ def training_rows(
     problem = replace(clean, fit=replace(clean.fit, targets=labels))
     torch.manual_seed(seed)
     model = network(problem, layers, hidden if layers == "FC" else None)
-    options = {name: getattr(settings, name) for name in LIVE}
-    options |= {"clip": CONSTANTS[layers]["clip"], "on_failure": "reset"}
-    training = make_training(settings.method, model, **options)
-    noise, size = GradientNoise(model, layers=trainable(model)), Settings()
+    clip = CONSTANTS[layers]["clip"]
+    training = make_training(settings.method, model, clip=clip, on_failure="reset")
+    rls, size = training.rls, Settings()
+    noise = GradientNoise(model, layers=trainable(model)[:1])
 
     def turn():
-        training.turn(**{name: getattr(settings, name) for name in LIVE})
+        for group in rls.param_groups if rls else ():
+            group.update({name: getattr(settings, name) for name in LIVE})
         size.batch_size = min(settings.batch, len(labels))
         noisy = with_noise(clean, label_noise=settings.label_noise, seed=seed)
         labels.copy_(noisy.fit.targets)
 
-    watch = watcher(training.rls) if training.rls else None
-    options = {"epochs": epochs, "batch_size": size, "watch": watch}
+    watch = watcher(rls) if rls else None
     clipped, step = 0, 0
     turn()
     try:
-        for record in training.run(model, problem, seed=seed, **options):
+        for record in training.run(
+            model, problem, seed=seed, epochs=300, batch_size=size, watch=watch
+        ):
             clipped, step = clipped + record.clipped, record.step
-            yield _row(record, noise) | {"clipped": clipped}
+            row = {"step": step, "loss": record.loss, "clipped": clipped}
+            if record.test_accuracy is not None:
+                row["accuracy"] = 100 * record.test_accuracy
+            row |= record.watched or {}
+            row |= _noise(noise) if noise.measured == step - 1 else {}
+            yield row
             turn()
     except DivergedError as error:
         yield {"step": step + 1, "clipped": clipped, "note": str(error)}
 
 
-def _row(record: Record, noise: GradientNoise) -> dict:
-    """Return the measurements of one step, by column."""
-    row = {"step": record.step, "loss": record.loss}
-    row["gradient norm"] = record.gradient_norm
-    if record.test_accuracy is not None:
-        row["accuracy"] = 100 * record.test_accuracy
-    row |= record.watched or {}
-    if noise.measured == record.step - 1:  # of this minibatch
-        layers = list(noise.per_layer.values())
-        row["batch"] = layers[0].examples
-        for end, layer in (("first", layers[0]), ("last", layers[-1])):
-            row[f"noise {end}"] = float(layer.variance) / layer.examples
-            scale = float(layer.noise_scale)
-            if math.isfinite(scale):  # else the minibatch is too small to tell
-                row[f"scale {end}"] = scale
-    return row
+def _noise(noise: GradientNoise) -> dict:
+    """Return what is measured of the first layer's gradient, by column."""
+    (layer,) = noise.per_layer.values()
+    row = {"batch": layer.examples, "noise": float(layer.variance) / layer.examples}
+    scale = float(layer.noise_scale)
+    # Not finite where the minibatch is too small to tell.
+    return row | ({"scale": scale} if math.isfinite(scale) else {})
 
 
 def _status(row) -> str:
@@ -171,29 +151,21 @@ def _status(row) -> str:
     return f"loss {row['loss']:.4f}, {row['clipped']} steps clipped{right}"
 
 
-def _ends(quantity, title, y_title, last="last trained by RLS", log=False):
-    labels = {f"{quantity} first": "first layer", f"{quantity} last": last}
-    return Lines(labels, title, y_title, log=log)
-
-
-OF_ALL = "last layer"
-SCALES = {"scale first": "first layer", "scale last": OF_ALL, "batch": "batch"}
-NORM = {"gradient norm": "before clipping"}
+SCALES = {"scale": "noise scale", "batch": "batch"}
 PANELS = (
-    Lines({"loss": "minibatch"}, "Loss", "loss", log=True),
-    Lines({"accuracy": "after each epoch"}, "Test accuracy", "%"),
-    _ends("h", "Normaliser h (1 is lambda)", "h"),
-    _ends("cosine", "Gradient and preconditioned gradient", "cosine"),
-    _ends("below", "Directions that P has switched off", "eigenvalues < 0.5"),
-    _ends("angle", "Mean input to running mean", "degrees"),
-    _ends("noise", "Variance of the minibatch gradient", "L2 norm²", OF_ALL, True),
-    Lines(SCALES, "Noise scale: batch as noisy as its signal", "images", log=True),
-    Lines({"best_k first": "first layer"}, "Best-fitting k", "k"),
-    Lines(NORM, "Gradient norm", "L2 norm", log=True),
+    Lines(("loss",), "Loss of the minibatch", "loss", log=True),
+    Lines(("accuracy",), "Test accuracy", "%"),
+    Lines(("h",), "Normaliser h (1 is lambda)", "h"),
+    Lines(("cosine",), "Gradient and gradient times P", "cosine"),
+    Lines(("angle",), "Mean input to running mean", "degrees"),
+    Lines(("best k",), "Best-fitting k", "k"),
+    Lines(("noise",), "Variance of the gradient", "L2 norm²", log=True),
+    Lines(SCALES, "Noise scale, and the batch", "images", log=True),
 )
 CAPTION = (
-    "After the first steps h is 1 and the cosine stays well below it: P has switched "
-    "off the direction of the mean input, and hardly any other."
+    "After the first steps h is near 1 and the cosine stays well below it: P has taken "
+    "something large out of the gradient of the first layer, of which all is but loss "
+    "and accuracy."
 )
 TRAINING = Experiment(
     "training",

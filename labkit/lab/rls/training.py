@@ -64,21 +64,12 @@ class TrainingSetup:
     optimizer: torch.optim.Optimizer
     loss: Callable[[Tensor, Tensor], Tensor]
     max_grad_norm: float | None  # for optimisers that do not clip themselves
-    variants: frozenset[str] = frozenset()  # of "M" and "R"
 
     @property
     def rls(self) -> RLS | None:
         """Return the RLS part, or None if there is none."""
         part = getattr(self.optimizer, "rls", self.optimizer)
         return part if isinstance(part, RLS) else None
-
-    def turn(self, **options: float) -> None:
-        """Change options of RLS, from its next step on.
-
-        Momentum and L1 stay 0 if the method's name has no +M or +R.
-        """
-        for group in self.rls.param_groups if self.rls else ():
-            group.update(_of_variants(self.variants, **options))
 
     def run(
         self,
@@ -108,35 +99,29 @@ class TrainingSetup:
         )
 
 
-def now_and_then(
-    records: Iterable[Record], wanted: Callable[[Record], bool]
-) -> Iterator[tuple[Record, float]]:
-    """Go through a run, and stop at the records that are ``wanted``.
-
-    Each of those is yielded with the seconds of all steps up to it. The network is then
-    as it was after that step, so it can be measured there.
-    """
-    seconds = 0.0
-    for record in records:
-        seconds += record.seconds
-        if wanted(record):
-            yield record, seconds
-
-
-def after_each_epoch(records: Iterable[Record]) -> Iterator[dict[str, float]]:
-    """Go through a run with a test set, and yield measurements after each epoch.
+def by_epoch(records: Iterable[Record]) -> Iterator[dict[str, float] | None]:
+    """Go through a run with a test set; yield measurements after each epoch, else None.
 
     These are the number of the epoch, its mean loss, the test accuracy [%], and the
     seconds of all steps so far.
     """
-    closes = lambda record: record.epoch_loss is not None  # noqa: E731
-    for record, seconds in now_and_then(records, closes):
+    seconds = 0.0
+    for record in records:
+        seconds += record.seconds
+        if record.epoch_loss is None:
+            yield None
+            continue
         yield {
             "epoch": record.epoch,
             "loss": record.epoch_loss,
             "accuracy": 100 * record.test_accuracy,
             "seconds": seconds,
         }
+
+
+def after_each_epoch(records: Iterable[Record]) -> Iterator[dict[str, float]]:
+    """Yield the measurements of :func:`by_epoch` alone."""
+    return filter(None, by_epoch(records))
 
 
 def make_training(
@@ -173,22 +158,17 @@ def make_training(
         raise ValueError(
             f"unknown method {name!r}; write one of {known}, and +M or +R after a RLS"
         )
-    options |= _of_variants(variants, lr=lr, momentum=momentum, l1=l1)
+    options |= {"momentum": momentum * ("M" in variants), "l1": l1 * ("R" in variants)}
     hybrid, layers = kind == "HRLS", trainable(model)
     layers = layers[:-1] if hybrid else layers
-    rls = KINDS[kind](model, layers=layers, max_grad_norm=clip, **options)
+    rls = KINDS[kind](model, layers=layers, lr=lr, max_grad_norm=clip, **options)
     mine = {id(p) for group in rls.param_groups for p in group["params"]}
     rest = [p for p in model.parameters() if id(p) not in mine]
     optimizer = Hybrid(rls, adam(rest)) if rest else rls
     loss = cross_entropy if hybrid else loss_one_hot
-    return TrainingSetup(optimizer, loss, None, frozenset(variants))
+    return TrainingSetup(optimizer, loss, None)
 
 
 def trainable(model: nn.Module) -> list[str]:
     """Return the names of the layers that RLS can train."""
     return [name for name, m in model.named_modules() if type(m) in TRAINABLE]
-
-
-def _of_variants(variants, *, momentum, l1, **options) -> dict:
-    momentum, l1 = momentum * ("M" in variants), l1 * ("R" in variants)
-    return options | {"momentum": momentum, "l1": l1}

@@ -121,10 +121,10 @@ def test_the_librarys_run_keeps_pace_and_draws_the_same_random_numbers():
 
 def test_a_picture_with_her_step_can_be_dragged():
     panel = Opening(trying(ELLIPSE, NAME, hers("h / clip")), interactive=True)
-    panel.plot.touched = {"name": "points", "index": 0, "x": 2, "y": 1}
-    assert "1 2.00 1.00" in panel.controls.value.moved
+    panel.plot.touched = {"name": "start", "index": 0, "x": 2, "y": 1}
+    assert panel.controls.value.start == "2.00 1.00"
     for both in panel.rows:
-        assert both["pictures"].hers.inputs[0].tolist() == [2, 1]
+        assert both["pictures"].hers.paths["RLS"][0].tolist() == [2, 1]
 
 
 def test_the_picture_of_a_paper_runs_with_her_factors():
