@@ -33,7 +33,7 @@ from torch.overrides import TorchFunctionMode
 from benchmarks import shared
 from labkit import rls, rtrl
 from labkit.clock import Clock
-from labkit.lab.rls.networks import dense_network
+from labkit.lab.books.rls_training import dense_network
 from labkit.lab.runs.jobs import commit
 from labkit.scale import graphed
 from tests.device.rows import in_dtype, numbers, seeded, two

@@ -20,7 +20,7 @@ from tests.browser.page import LOOK_AT, Page, wait
 from tests.browser.serve import chromium, jupyterlab, write_notebook
 
 CELL = """from labkit.lab import LiveLab
-from labkit.lab.rls import ELLIPSE
+from labkit.lab.books.rls import ELLIPSE
 
 LiveLab(ELLIPSE)"""
 WINDOW = {"width": 1280, "height": 1000, "deviceScaleFactor": 1, "mobile": False}

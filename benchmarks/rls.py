@@ -16,8 +16,8 @@ from torch import nn
 
 from benchmarks import shared
 from labkit.clock import Clock
-from labkit.lab.rls import training as lab
-from labkit.lab.rls.networks import (
+from labkit.lab.books import rls_training as lab
+from labkit.lab.books.rls_training import (
     SequenceClassifier,
     dense_network,
     small_cnn,

@@ -19,15 +19,15 @@ from sklearn.preprocessing import StandardScaler
 from labkit import broad
 from labkit.bpls import random_weights, train
 from labkit.clock import Clock
-from labkit.lab.datasets import load
-from labkit.lab.problem import Problem, load_problem
-from labkit.lab.race import run_race, spread
-from labkit.lab.rls.training import (
+from labkit.lab.books.rls_training import (
     CONSTANTS,
     after_each_epoch,
     make_training,
     network,
 )
+from labkit.lab.datasets import load
+from labkit.lab.problem import Problem, load_problem
+from labkit.lab.race import run_race, spread
 
 EPOCHS, SEEDS = 10, 3
 

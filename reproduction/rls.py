@@ -10,16 +10,16 @@ import pandas as pd
 import torch
 
 from labkit.errors import DivergedError
-from labkit.lab.claims import NO, YES, plus_minus
-from labkit.lab.datasets import load_imdb
-from labkit.lab.problem import Problem, load_problem, rows as some
-from labkit.lab.race import Race, View, spread
-from labkit.lab.rls.training import (
+from labkit.lab.books.rls_training import (
     CONSTANTS,
     after_each_epoch,
     make_training,
     network,
 )
+from labkit.lab.claims import NO, YES, plus_minus
+from labkit.lab.datasets import load_imdb
+from labkit.lab.problem import Problem, load_problem, rows as some
+from labkit.lab.race import Race, View, spread
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction.criteria import (
     AHEAD,

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, addmm_flop
 
+from labkit.lab.books.rls_training import CONSTANTS, make_training, network
 from labkit.lab.claims import NO, YES
-from labkit.lab.rls.training import CONSTANTS, make_training, network
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.rls import RLS
 from reproduction.criteria import NOT_CONTRADICTED, SEEDS, of_runs

@@ -67,7 +67,8 @@ LineStepper(scaled, torch.ones(3, 3), 2.0)""",
 
 # An opening above a cell that runs as long as the test says.
 OPENING = [
-    "import time\nfrom pathlib import Path\n\nfrom labkit.lab import Opening, rls",
+    "import time\nfrom pathlib import Path\n\nfrom labkit.lab import Opening\n"
+    "from labkit.lab.books import rls",
     "Opening(rls.ELLIPSE)",
     "while Path('hold').exists():\n    time.sleep(0.01)",
 ]
@@ -76,7 +77,7 @@ OPENING = [
 SEEN = [
     "from labkit.lab.panels import LineStepper, LiveLab, Opening\nimport torch\n"
     "from labkit.bpls import activation, layer_step\n"
-    "from labkit.lab.rls.ellipse import ELLIPSE",
+    "from labkit.lab.books.rls import ELLIPSE",
     "Opening(ELLIPSE)",
     """H, B = torch.randn(8, 5), torch.randn(8, 5)
 LineStepper(layer_step, 2, H, B, activation("tanh"), second_solve=True)""",
@@ -106,7 +107,8 @@ fits""",
 
 # The RLS notebook's walk alone; its cell is that of the notebook.
 WALK = [
-    "import torch\nfrom labkit.lab import LineStepper, rls as lab\n"
+    "import torch\nfrom labkit.lab import LineStepper\n"
+    "from labkit.lab.books import rls as lab\n"
     "from labkit.rls import rls_step",
 ]
 
@@ -118,10 +120,10 @@ from labkit.lab.books.bpls_pair import PAIR
 from labkit.lab.broad import growth as broad
 from labkit.lab import compare
 from labkit.lab import hessian_free
-from labkit.lab import rls, rtrl
+from labkit.lab import rtrl
 from labkit.lab.problem import load_problem
 from labkit.lab.panels import LiveLab, Opening
-from labkit.lab.rls import ellipse
+from labkit.lab.books import rls
 from labkit.lab.broad import columns, functions
 
 digits, text = load_problem("digits", samples=300), load("text")
@@ -145,7 +147,7 @@ chosen = {label: {name: middle(ends) for name, ends in rule.ranges.items()}
 show(compare.RACE, digits, chosen, 16)""",
     "Opening(rtrl.CLOUDS, text)",
     "Opening(rtrl.WATER, steps=40)",
-    "Opening(ellipse.ELLIPSE)",
+    "Opening(rls.ELLIPSE)",
     "Opening(PAIR)",
     "Opening(hessian_free.BOWL, steps=1)",
     "show(functions.FUNCTIONS)",

@@ -12,10 +12,10 @@ pytest.importorskip("selenium")
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from selenium.webdriver.common.keys import Keys
 
-from labkit.lab import Opening, rls
+from labkit.lab import Opening
+from labkit.lab.books import rls
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live.played import PLAY, packed, played
-from labkit.lab.rls import EllipseKnobs
 from labkit.lab.runs.page import write_page
 from tests.browser.page import PROMPTS, wait
 from tests.browser.still import Played, Still
@@ -60,7 +60,7 @@ def paths(page):
 
 def knobs_told(page):
     """The knobs in the line of Python that is offered to be copied."""
-    return eval(page.script(SETTING)[0], {"EllipseKnobs": EllipseKnobs})
+    return eval(page.script(SETTING)[0], {"EllipseKnobs": rls.EllipseKnobs})
 
 
 def answers(page, turn):
@@ -189,7 +189,7 @@ def test_an_opening_is_played_in_a_page(driver, tmp_path):
     shown.append(
         {
             "text/html": embedded(
-                PLAY, packed(played(rls.ELLIPSE, (), EllipseKnobs(), 12, 12))
+                PLAY, packed(played(rls.ELLIPSE, (), rls.EllipseKnobs(), 12, 12))
             )
         }
     )
@@ -200,7 +200,7 @@ def test_an_opening_is_played_in_a_page(driver, tmp_path):
     page = Still(driver, (tmp_path / "run/a.html").as_uri())
 
     def agrees(what, step, **turned):
-        wanted = path_of(EllipseKnobs(**turned), step - 1)
+        wanted = path_of(rls.EllipseKnobs(**turned), step - 1)
 
         def same():
             drawn = page.script(PATHS, page.find(".plotly-graph-div"))[RLS]

@@ -11,11 +11,11 @@ pytest.importorskip("selenium")
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from labkit.instruments import Trace
+from labkit.lab.books.rls import ELLIPSE
 from labkit.lab.panels import Lines, LineStepper, LiveLab, LivePlot, curves
 from labkit.lab.panels.figures.captions import CONFIG, Figure
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live.played import PLAY, packed
-from labkit.lab.rls import ELLIPSE
 from labkit.lab.runs.page import write_page
 from labkit.lab.runs.report import report
 from tests.browser.page import wait

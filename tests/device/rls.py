@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from labkit import rls
-from labkit.lab.rls.networks import SequenceClassifier
+from labkit.lab.books.rls_training import SequenceClassifier
 from tests.device.rows import Row, random
 
 CLASSES = 3

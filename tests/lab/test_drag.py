@@ -6,19 +6,19 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from labkit.lab.rls import ellipse
+from labkit.lab.books import rls
 from labkit.lab.rtrl import water
 
 
 def test_the_start_that_is_dragged_is_that_of_both_paths():
-    knobs = ellipse.EllipseKnobs()
-    first = next(ellipse.ellipse_rows(knobs))["pictures"]
-    turned = ellipse.dragged(first, knobs, "start", 0, (-1.0, 9.0))
-    now = next(ellipse.ellipse_rows(replace(knobs, **turned)))["pictures"]
+    knobs = rls.EllipseKnobs()
+    first = next(rls.ellipse_rows(knobs))["pictures"]
+    turned = rls.dragged(first, knobs, "start", 0, (-1.0, 9.0))
+    now = next(rls.ellipse_rows(replace(knobs, **turned)))["pictures"]
     assert turned == {"start": "-1.00 4.00"}
     assert all(np.allclose(points[0], [-1, 4]) for points in now.paths.values())
     with pytest.raises(ValueError, match=r"start must be two numbers .* got '1'"):
-        ellipse.EllipseKnobs(start="1")
+        rls.EllipseKnobs(start="1")
 
 
 def test_bars_and_the_level_are_held_where_they_are_drawn():

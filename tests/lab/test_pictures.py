@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from labkit.lab.books import rls
 from labkit.lab.broad import columns, functions
 from labkit.lab.compare import live
 from labkit.lab.compare.live import RaceKnobs, race_looks
@@ -15,7 +16,6 @@ from labkit.lab.datasets import load
 from labkit.lab.panels import LiveLab
 from labkit.lab.panels.figures.captions import as_json
 from labkit.lab.panels.figures.planes import ellipse as edge_of
-from labkit.lab.rls import ellipse
 from labkit.lab.rtrl import clouds, estimates, make_learner, new_network, water
 from labkit.rls import loss_mse
 from labkit.rls.update import gain
@@ -24,7 +24,7 @@ from labkit.rtrl.low_rank import optimal_low_rank, water_level
 TEXT = load("text")
 NETWORK = new_network(len(TEXT.symbols), 16)  # stands in for a trained one
 PICTURES = {
-    "ellipse": (ellipse.ELLIPSE, ()),
+    "ellipse": (rls.ELLIPSE, ()),
     "columns": (columns.COLUMNS, ()),
     "functions": (functions.FUNCTIONS, ()),
     "regions": (live.RACE, (live.spirals(), None, 8)),
@@ -151,15 +151,15 @@ def test_ellipses_lie_at_their_distance():
 
 @pytest.mark.parametrize("turned", [{}, {"batch": 1, "mean_weight": 2.0, "lr": 0.5}])
 def test_arrows_are_the_gradient_and_the_step_and_the_ellipse_is_of_P(turned):
-    row, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, steps=9, **turned)
-    knobs = ellipse.EllipseKnobs(**turned)
+    row, now = run(rls.ellipse_rows, rls.EllipseKnobs, steps=9, **turned)
+    knobs = rls.EllipseKnobs(**turned)
     P, mean = torch.tensor(now.P), torch.tensor(now.mean)
     _, h = gain(P, mean, mean_weight=knobs.mean_weight)
     at, end = now.paths["RLS"][-2:]
     wanted = -knobs.lr / float(h) * now.gradient @ now.P
     assert float(h) == pytest.approx(row["h"])
     assert np.allclose(end - at, wanted, rtol=1e-4, atol=1e-6)
-    figure = ellipse.picture(now, None)
+    figure = rls.picture(now, None)
     (_, down), (start, ahead) = (
         drawn(figure, name)[0] for name in ("minus the gradient", "step of RLS")
     )
@@ -170,10 +170,10 @@ def test_arrows_are_the_gradient_and_the_step_and_the_ellipse_is_of_P(turned):
 
 
 def test_contours_are_the_loss():
-    knobs = ellipse.EllipseKnobs(noise=0.5)
-    _, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, noise=0.5)
-    X, y = ellipse.data(knobs)
-    drawn = ellipse.picture(now, None)["data"]
+    knobs = rls.EllipseKnobs(noise=0.5)
+    _, now = run(rls.ellipse_rows, rls.EllipseKnobs, noise=0.5)
+    X, y = rls.data(knobs)
+    drawn = rls.picture(now, None)["data"]
     trace = next(trace for trace in drawn if trace["type"] == "contour")
     for i, j in ((0, 0), (7, 30), (48, 11)):
         w = torch.tensor([[trace["x"][j]], [trace["y"][i]]]).float()

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from labkit.instruments import GradientNoise
-from labkit.lab import rls as lab
+from labkit.lab.books import rls as lab, rls_measured, rls_training as nets
 from labkit.lab.datasets import Labelled
 from labkit.lab.panels import LiveLab, Measured
 from labkit.lab.problem import Problem, load_problem, noisy_labels
-from labkit.lab.rls import ellipse, networks as nets
 from labkit.rls import RLS, AveragedRLS, Hybrid, loss_one_hot, train
 
 
@@ -211,9 +210,9 @@ def test_the_other_two_networks_of_the_paper_take_a_step(dataset, layers):
 
 def twelve_steps(**knobs):
     """The paths after twelve steps, and where each point lies from the lowest one."""
-    knobs = ellipse.EllipseKnobs(**knobs)
-    *_, row = islice(ellipse.ellipse_rows(knobs), 12)
-    X, y = (part.double() for part in ellipse.data(knobs))
+    knobs = lab.EllipseKnobs(**knobs)
+    *_, row = islice(lab.ellipse_rows(knobs), 12)
+    X, y = (part.double() for part in lab.data(knobs))
     lowest = torch.linalg.lstsq(X, y, driver="gelsd").solution[:, 0]
     paths = row["pictures"].paths.items()
     return {name: torch.tensor(at).double() - lowest for name, at in paths}, X.mean(0)
@@ -221,7 +220,7 @@ def twelve_steps(**knobs):
 
 def crossings(k):
     """How often RLS and SGD change sides of the valley's floor, by seed."""
-    found = {name: [] for name in ellipse.RULES}
+    found = {name: [] for name in lab.RULES}
     for seed in range(20):
         paths, mean = twelve_steps(seed=seed, mean_weight=k)
         for name, points in paths.items():
@@ -246,5 +245,5 @@ def test_the_openings_mission_has_two_ends_that_fail():
 
 @pytest.mark.parametrize("name", ["ANATOMY", "SPECTRUM"])
 def test_each_record_holds_beyond_two_standard_errors(name):
-    shown = Measured(getattr(lab, name))
+    shown = Measured(getattr(rls_measured, name))
     assert shown.finding.holds, shown.finding

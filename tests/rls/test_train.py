@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from labkit.errors import DivergedError
+from labkit.lab.books import rls_training as nets
 from labkit.lab.datasets import load
-from labkit.lab.rls import networks as nets
 from labkit.rls import (
     RLS,
     AveragedRLS,

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit import scale
-from labkit.lab.rls.networks import dense_network
+from labkit.lab.books.rls_training import dense_network
 from labkit.rls import (
     RLS,
     Hybrid,

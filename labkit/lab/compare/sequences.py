@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from labkit.clock import Clock
+from labkit.lab.books.rls_training import SequenceClassifier
 from labkit.lab.compare.rules import (
     DECAY,
     ENTROPY,
@@ -27,7 +28,6 @@ from labkit.lab.compare.rules import (
 )
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem, disturbed, in_classes, seeded
-from labkit.lab.rls.networks import SequenceClassifier
 from labkit.lab.tuning import Rule, Sizes
 from labkit.rtrl import TBPTT, LSTMCell, Readout
 from labkit.rtrl.learner import Learner

@@ -105,7 +105,8 @@ def test_the_end_of_a_page_loses_neither_a_run_nor_a_click(page):
 AT_ONCE = """
 import asyncio
 import time
-from labkit.lab import Opening, rls as lab
+from labkit.lab import Opening
+from labkit.lab.books import rls as lab
 
 panel = Opening(lab.ELLIPSE)
 display(panel)

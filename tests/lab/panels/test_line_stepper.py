@@ -12,8 +12,7 @@ from torch import nn
 
 import labkit
 from labkit.bpls import activation, layer_step
-from labkit.lab import rls
-from labkit.lab.books import bpls_pair
+from labkit.lab.books import bpls_pair, rls
 from labkit.lab.panels import LineStepper
 from labkit.lab.panels.lines.sketch import Part, Plane, sketch
 from labkit.lab.panels.lines.source import (
@@ -78,8 +77,8 @@ def test_each_line_of_rls_lights_its_part_of_the_picture():
     )
     assert len(walk.data["pictures"]) == len(walk.recording.lines)
     assert lit_parts(walk.data["pictures"][0]) == []
-    wanted = {"u": ["u"], "h": ["h = 1.6"], "velocity": ["step of RLS"]}
-    wanted |= {"theta": ["dots"], "P": ["P"]}
+    step = ["step of RLS"]
+    wanted = {"u": ["u"], "velocity": step, "theta": step, "P": ["P"]}
     for name, parts in wanted.items():
         assert lit_parts(shown_at(walk, name)) == parts
     assert "step of RLS" not in shown_at(walk, "u")  # not before it is known

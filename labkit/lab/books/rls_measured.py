@@ -8,18 +8,19 @@ import numpy as np
 import pandas as pd
 import torch
 
-from labkit.lab.panels import heat_maps
-from labkit.lab.panels.figures.captions import Figure
-from labkit.lab.panels.measured import Finding, Measurement
-from labkit.lab.problem import Problem, load_problem
-from labkit.lab.race import Race, View, race_figure, race_rows, spread
-from labkit.lab.rls.training import (
+from labkit.lab.books.rls_training import (
     CONSTANTS,
     TrainingSetup,
     by_epoch,
     make_training,
     network,
 )
+from labkit.lab.books.shared import judged
+from labkit.lab.panels import heat_maps
+from labkit.lab.panels.figures.captions import Figure
+from labkit.lab.panels.measured import Finding, Measurement
+from labkit.lab.problem import Problem, load_problem
+from labkit.lab.race import Race, View, race_figure, race_rows, spread
 from labkit.rls.train import Record
 
 VIEWS = (
@@ -124,11 +125,11 @@ def spectrum(
 def one_direction(rows: pd.DataFrame) -> Finding:
     """Judge whether what P has lost is the mean image."""
     images = rows.dropna(subset="pixel").groupby("seed")[["off", "mean"]]
-    products = images.apply(lambda one: one.T @ one)  # 2 x 2, a row of each image
-    off, mean = (products.xs(name, level=1) for name in ("off", "mean"))
-    found = off["mean"] / np.sqrt(off["off"] * mean["mean"])  # the cosine
-    words = f"the cosine of the two images is {found.mean():.4f} ± {found.sem():.4f}"
-    return Finding(words, found.mean() - ALIKE, found.sem())
+    length = np.linalg.norm
+    cosines = images.apply(
+        lambda one: one["off"] @ one["mean"] / length(one["off"]) / length(one["mean"])
+    )
+    return judged("the cosine of the two images is {}", cosines, ALIKE)
 
 
 def images(rows: pd.DataFrame) -> Figure:

@@ -1,0 +1,446 @@
+"""Notebook 01: the opening, the second step by hand, and the live experiment."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from labkit.errors import DivergedError
+from labkit.instruments import GradientNoise, angle, best_ratio, gradient_cosine
+from labkit.lab.books.rls_training import (
+    CONSTANTS,
+    LAYERS,
+    METHODS,
+    make_training,
+    network,
+    trainable,
+)
+from labkit.lab.books.shared import place_of
+from labkit.lab.panels import Experiment, Lines, knob
+from labkit.lab.panels.figures.images import EARLIER
+from labkit.lab.panels.figures.planes import (
+    GHOST,
+    arrow,
+    contours,
+    dots,
+    ellipse,
+    handles,
+    path,
+    planes,
+    put,
+)
+from labkit.lab.panels.figures.theme import INK, colour_of
+from labkit.lab.panels.lines.sketch import Part, Plane, sketch
+from labkit.lab.problem import Problem, seeded, with_noise
+from labkit.rls import RLS, rls_step, update
+from labkit.rls.train import Settings
+from labkit.rls.update import Residuals
+
+POINTS, TRUE = 60, (0.8, -0.5)
+RULES = {name: colour_of(name) for name in ("RLS", "SGD")}
+GREEN = RULES["RLS"]
+FAR, WIDE, BESIDE = 5.0, 2.6, 4.0  # of the inputs; of the weights, which are wider
+TICKS = np.linspace(-BESIDE, BESIDE, 49)
+LENGTH = 0.7  # of the longer of the two arrows
+
+
+@dataclass(frozen=True)
+class EllipseKnobs:
+    """Knobs of the picture; the seed determines the data and their order."""
+
+    # fmt: off
+    mean_weight: float = knob(
+        0.3, low=0.01, high=10.0, log=True, label="mean weight k", help="of RLS",
+        look_for="Too small, RLS crosses the valley too; too large, it hardly moves.")
+    lr: float = knob(
+        0.4, low=0.05, high=1.0, step=0.05, label="step factor eta", help="of both",
+        look_for="From which one on does SGD jump further and further?")
+    mean: float = knob(
+        1.5, low=0.0, high=3.0, step=0.5, label="mean input", unit="sd",
+        help="how far the inputs lie from 0",
+        look_for="At 0 there is no valley, and nothing for P to switch off.")
+    batch: int = knob(
+        16, choices=(1, 4, 16, 60), unit="points", help="of a step; 60: all",
+        look_for="At 1 P knows every input, at 60 the mean alone: how thin is it?")
+    noise: float = knob(
+        0.3, low=0.0, high=2.0, step=0.1, unit="sd", help="on the targets",
+        look_for="Which path trembles at the end?")
+    seed: int = knob(0, low=0, high=99, help="of the data", look_for="Is it chance?")
+    start: str = knob(
+        "1.9 0.9", help="of both paths: two weights; drag the square",
+        look_for="Begin on the valley's floor: is SGD still worse?")
+    # fmt: on
+
+    def __post_init__(self):
+        place_of("start", self.start, BESIDE)
+
+
+class Ellipse(NamedTuple):
+    """One step: what P was before it, and both paths up to its end."""
+
+    inputs: np.ndarray  # (n, 2)
+    mean: np.ndarray  # (2,) of the minibatch
+    P: np.ndarray  # (2, 2)
+    gradient: np.ndarray  # (2,)
+    loss: np.ndarray  # (49, 49) of all data, at the plane's points
+    paths: dict[str, np.ndarray]  # by rule, (steps + 1, 2)
+
+
+def data(knobs: EllipseKnobs) -> tuple[Tensor, Tensor]:
+    """Return inputs (n, 2), their mean on the diagonal, and noisy targets (n, 1)."""
+    g = seeded(knobs.seed)
+    X = torch.randn(POINTS, 2, generator=g) * torch.tensor([1.0, 0.6]) + knobs.mean
+    y = X @ torch.tensor([TRUE]).T
+    return X, y + knobs.noise * torch.randn(POINTS, 1, generator=g)
+
+
+def surface(X: Tensor, y: Tensor) -> np.ndarray:
+    """Compute the loss of all data over the plane of the weights, and beside it."""
+    ticks = torch.tensor(TICKS, dtype=X.dtype)
+    W = torch.cartesian_prod(ticks, ticks)
+    losses = (X @ W.T - y).square().mean(0) / 2  # (57)
+    return losses.view(len(ticks), -1).T.numpy()  # a row for each second weight
+
+
+def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
+    """Yield one row per step, with both rules on the same minibatch."""
+    (X, y), g, step = data(knobs), seeded(knobs.seed), 0
+    loss, rate, k = surface(X, y), knobs.lr, knobs.mean_weight
+    start = place_of("start", knobs.start, BESIDE)
+    theta, P = torch.tensor(start[None], dtype=X.dtype), torch.eye(2)
+    weights = {"SGD": theta.clone(), "RLS": theta}  # the last lies above
+    paths = {name: at.numpy().copy() for name, at in weights.items()}
+    while True:
+        for rows in torch.randperm(POINTS, generator=g).split(knobs.batch):
+            step, x_mean, P_before = step + 1, X[rows].mean(0), P.clone()
+            slope, other = (
+                gradient(weights[name], X[rows], y[rows]) for name in ("RLS", "SGD")
+            )
+            weights["SGD"] -= rate * other
+            h = update.rls_step(theta, P, x_mean, slope, mean_weight=k, lr=rate)
+            paths = {
+                name: np.concatenate([paths[name], at]) for name, at in weights.items()
+            }
+            first, second = (paths["RLS"][-1] - paths["RLS"][-2]).tolist()
+            yield {
+                "step": step,
+                "k": k,
+                "h": float(h),
+                "first": first,
+                "second": second,
+                "pictures": Ellipse(
+                    X.numpy(),
+                    x_mean.numpy(),
+                    P_before.numpy(),
+                    slope.numpy()[0],
+                    loss,
+                    paths,
+                ),
+            }
+
+
+def gradient(theta: Tensor, X: Tensor, y: Tensor) -> Tensor:
+    """Return the gradient (1, 2) of the mean squared error over two, (57)."""
+    return (theta @ X.T - y.T) @ X / len(X)
+
+
+def dragged(
+    _now: Ellipse,
+    _knobs: EllipseKnobs,
+    _name: str,
+    _index: int,
+    point: Sequence[float],
+) -> dict[str, str]:
+    """Return the knob of the start, which a hand has dragged."""
+    first, second = np.clip(point, -BESIDE, BESIDE)
+    return {"start": f"{first:.2f} {second:.2f}"}
+
+
+CAPTION = (
+    "With one step factor for both, SGD jumps across the valley at every step, and RLS "
+    "goes down it without crossing: P, the green ellipse, has grown thin along the "
+    "mean input, which is the direction across. Both arrows are drawn by one factor."
+)
+
+
+def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
+    """Draw the inputs on the left and the weights on the right."""
+    figure = planes(
+        ["Inputs, and P (green)", "Loss, paths, P at half size"],
+        ["first input", "first weight"],
+        ["second input", "second weight"],
+        [((-FAR, FAR),) * 2, ((-WIDE, WIDE),) * 2],
+        caption=CAPTION,
+        square=True,
+    )
+    drawn = []
+    if now:
+        inputs = [
+            dots(now.inputs, GHOST, size=6),
+            ellipse((0, 0), now.P, 1.0, GREEN, width=3),
+            arrow((0, 0), now.mean, INK, "mean input"),
+        ]
+        put(figure, 0, inputs)
+        drawn = _weights(now)
+    if before:
+        drawn.append(path(before.paths["RLS"], GHOST, EARLIER))
+    put(figure, 1, [trace | {"showlegend": True} for trace in drawn])
+    return figure
+
+
+def _weights(now: Ellipse) -> list[dict]:
+    drawn = [contours(TICKS, TICKS, now.loss, "")]
+    for name, points in now.paths.items():
+        drawn.append(path(points, RULES[name], name, width=2 + (name == "RLS")))
+        drawn.append(dots(points[-1], RULES[name], size=9))
+    start, (at, end) = now.paths["RLS"][0], now.paths["RLS"][-2:]
+    drawn.append(dots(start, INK, size=11, symbol="square"))
+    drawn.append(handles(start, "start"))
+    drawn.append(ellipse(at, 0.25 * now.P, 1.0, GREEN))
+    step, down = end - at, -now.gradient
+    longest = max(np.linalg.norm(down), np.linalg.norm(step), 1e-12)
+    for vector, colour, name in (
+        (down, INK, "minus the gradient"),
+        (step, GREEN, "step of RLS"),
+    ):
+        drawn.append(arrow(at, at + LENGTH / longest * vector, colour, name))
+    return drawn
+
+
+def _status(row: dict) -> str:
+    k, h = row["k"], row["h"]
+    return (
+        rf"$h = 1 + k\,\bar x^\top P\bar x = 1 + {k:.3g} \cdot {(h - 1) / k:.3g} = "
+        rf"{h:.3g}$, and the step is $-\tfrac{{\eta}}{{h}}\nabla P = "
+        rf"({row['first']:.3f}, {row['second']:.3f})$"
+    )
+
+
+ELLIPSE = Experiment(
+    "ellipse",
+    EllipseKnobs,
+    ellipse_rows,
+    (),
+    CAPTION,
+    _status,
+    front=("mean_weight", "lr", "mean"),
+    playable={"mean_weight": (0.1, 1.0, 3.0, 10.0), "lr": (0.1, 0.2, 0.6, 1.0)},
+    picture=picture,
+    drag=dragged,
+)
+
+
+# The second step of the worked example, and the picture beside its walk
+
+START = (-1.0, 0.6)  # the weights
+GREY, ORANGE = "#888888", "#C25310"
+INPUTS, WEIGHTS = ((-1.4, 3.2), (-1.3, 1.6)), ((-1.6, 1.6), (-0.6, 1.5))
+
+
+def second_step() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return weights (1, 2), P (2, 2), mean input (2,) and gradient (1, 2).
+
+    P is what the worked example's first step has made of the identity.
+    """
+    theta, P = torch.tensor([START], dtype=torch.float64), torch.eye(2).double()
+    x_mean, gradient = theta.new_tensor([2, 1]), theta.new_tensor([[-2, 0]])
+    rls_step(theta.clone(), P, x_mean, gradient, mean_weight=0.3)
+    return theta, P, x_mean, gradient
+
+
+def step_picture(values: Mapping[str, np.ndarray], changed: frozenset[str]) -> str:
+    """Draw the inputs with P, and the weights with the step, as far as they are known.
+
+    Parameters
+    ----------
+    values : mapping of the names in :func:`labkit.rls.rls_step` to arrays
+    changed : set of str, the names whose parts are lit
+    """
+    uphill, velocity = values["gradient"].ravel(), values["velocity"].ravel()
+    left = [
+        Part("line", _edge(second_step()[1].numpy()), colour=GREY),
+        Part("arrow", [(0, 0), values["x_mean"].ravel()], "mean input"),
+        Part("line", _edge(values["P"]), "P", GREEN, "P" in changed),
+    ]
+    if "u" in values:
+        u = values["u"].ravel()
+        left.append(Part("arrow", [(0, 0), u], "u", ORANGE, "u" in changed))
+    step, name = [START, START + velocity], "step of RLS" * bool(velocity.any())
+    right = [
+        Part("arrow", [START, START - 0.4 * uphill], "minus the gradient"),
+        Part("arrow", step, name, GREEN, bool(changed & {"velocity", "theta"})),
+    ]
+    planes = (
+        Plane("Inputs; P before in grey", INPUTS, left),
+        Plane("Weights", WEIGHTS, right),
+    )
+    return sketch(planes, "The mean input, P, u, the gradient and the step.")
+
+
+def _edge(P: np.ndarray) -> np.ndarray:
+    """Return the ellipse of P as the other pictures draw it, (n, 2)."""
+    drawn = ellipse((0, 0), P, 1.0, GREEN)
+    return np.stack([drawn["x"], drawn["y"]], 1)
+
+
+# The live experiment
+
+
+def watcher(rls: RLS) -> Callable[[], dict[str, float]]:
+    """Return a function for `train` that measures the first block of RLS.
+
+    It measures h, the angle of this mean input to the running mean [degrees], the
+    cosine between the preconditioned and the plain gradient, and the best-fitting k if
+    inputs are kept. It changes nothing.
+    """
+    total = torch.zeros(())
+
+    @torch.no_grad()
+    def watch():
+        nonlocal total
+        each = rls.pending()[0]
+        G, mean, fitting = each.gradient, each.x_mean, {}
+        if isinstance(G, Residuals):  # in the place of a formed gradient
+            X = torch.nn.functional.pad(G.X[:-1, :-1], (0, 1), value=1)
+            fitting, G = {"best k": float(best_ratio(X)[0])}, G.formed()
+        total = mean + total.to(mean)
+        return fitting | {
+            "h": float(each.h),
+            "angle": float(angle(mean, total)),
+            "cosine": float(gradient_cosine(G @ each.state["P"], G)),
+        }
+
+    return watch
+
+
+LIVE = ("mean_weight", "lr", "forgetting")  # options of RLS
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """Knobs of the live experiment."""
+
+    # fmt: off
+    method: str = knob(
+        "RLS+M+R", choices=METHODS, help="+M with momentum, +R with L1",
+        about="the loss: loss",
+        look_for="Whose loss falls fastest? Adam and SGD have no P to look at.")
+    layers: str = knob(
+        "FC", choices=LAYERS, help="hidden layers", look_for="Which loss falls last?")
+    mean_weight: float = knob(
+        0.1, low=1e-3, high=100.0, log=True, label="mean weight k", restart=False,
+        about="the cosine: cosine",
+        look_for="100: watch h, and how the cosine falls further.")
+    lr: float = knob(
+        1.0, low=0.01, high=10.0, log=True, label="step factor eta", restart=False,
+        about="the loss: loss", look_for="10: how many steps until the loss runs away?")
+    forgetting: float = knob(
+        1.0, low=0.9, high=1.0, step=0.001, label="forgetting lambda", restart=False,
+        look_for="Below 1: wait, and see how the run ends.")
+    batch: int = knob(
+        128, low=8, high=256, step=8, unit="images", restart=False,
+        about="the gradient's noise: noise",
+        look_for="8: watch the gradient's variance and the angle.")
+    label_noise: float = knob(
+        0.0, low=0.0, high=0.8, step=0.05, help="share of labels drawn at random",
+        restart=False, about="the loss: loss",
+        look_for="What loses more: the loss, or accuracy on clean labels?")
+    seed: int = knob(
+        0, low=0, high=99, help="weights, order, noise",
+        look_for="Chance: how far apart do two seeds end?")
+    # fmt: on
+
+
+def training_rows(
+    settings: Knobs,
+    problem_of: Callable[[str], Problem],
+    hidden: int | None = None,
+) -> Iterator[dict]:
+    """Train on the problem of a layer kind and yield a row for each step.
+
+    The ``settings`` are read again before each step; ``hidden`` is the width of FC
+    layers. ``problem_of`` loads the problem of a layer kind when a run begins.
+    """
+    layers, seed = settings.layers, settings.seed
+    clean = problem_of(layers)
+    labels = clean.fit.targets.clone()
+    problem = replace(clean, fit=replace(clean.fit, targets=labels))
+    torch.manual_seed(seed)
+    model = network(problem, layers, hidden if layers == "FC" else None)
+    clip = CONSTANTS[layers]["clip"]
+    training = make_training(settings.method, model, clip=clip, on_failure="reset")
+    rls, size = training.rls, Settings()
+    noise = GradientNoise(model, layers=trainable(model)[:1])
+
+    def turn():
+        for group in rls.param_groups if rls else ():
+            group.update({name: getattr(settings, name) for name in LIVE})
+        size.batch_size = min(settings.batch, len(labels))
+        noisy = with_noise(clean, label_noise=settings.label_noise, seed=seed)
+        labels.copy_(noisy.fit.targets)
+
+    watch = watcher(rls) if rls else None
+    clipped, step = 0, 0
+    turn()
+    try:
+        for record in training.run(
+            model, problem, seed=seed, epochs=300, batch_size=size, watch=watch
+        ):
+            clipped, step = clipped + record.clipped, record.step
+            row = {"step": step, "loss": record.loss, "clipped": clipped}
+            if record.test_accuracy is not None:
+                row["accuracy"] = 100 * record.test_accuracy
+            row |= record.watched or {}
+            row |= _noise(noise) if noise.measured == step - 1 else {}
+            yield row
+            turn()
+    except DivergedError as error:
+        yield {"step": step + 1, "clipped": clipped, "note": str(error)}
+
+
+def _noise(noise: GradientNoise) -> dict:
+    """Return what is measured of the first layer's gradient, by column."""
+    (layer,) = noise.per_layer.values()
+    row = {"batch": layer.examples, "noise": float(layer.variance) / layer.examples}
+    scale = float(layer.noise_scale)
+    # Not finite where the minibatch is too small to tell.
+    return row | ({"scale": scale} if math.isfinite(scale) else {})
+
+
+def _live_status(row) -> str:
+    if "note" in row:
+        return row["note"]
+    right = f", test {row['accuracy']:.1f} %" if "accuracy" in row else ""
+    return f"loss {row['loss']:.4f}, {row['clipped']} steps clipped{right}"
+
+
+SCALES = {"scale": "noise scale", "batch": "batch"}
+PANELS = (
+    Lines(("loss",), "Loss of the minibatch", "loss", log=True),
+    Lines(("accuracy",), "Test accuracy", "%"),
+    Lines(("h",), "Normaliser h (1 is lambda)", "h"),
+    Lines(("cosine",), "Gradient and gradient times P", "cosine"),
+    Lines(("angle",), "Mean input to running mean", "degrees"),
+    Lines(("best k",), "Best-fitting k", "k"),
+    Lines(("noise",), "Variance of the gradient", "L2 norm²", log=True),
+    Lines(SCALES, "Noise scale, and the batch", "images", log=True),
+)
+LIVE_CAPTION = (
+    "After the first steps h is near 1 and the cosine stays well below it: P has taken "
+    "something large out of the gradient of the first layer, of which all is but loss "
+    "and accuracy."
+)
+TRAINING = Experiment(
+    "training",
+    Knobs,
+    training_rows,
+    PANELS,
+    LIVE_CAPTION,
+    _live_status,
+    front=("label_noise", "method", "mean_weight"),
+    playable={"label_noise": (0.0, 0.2, 0.4, 0.8)},
+)
