@@ -85,7 +85,9 @@ def both(rows: pd.DataFrame) -> Figure:
     return race_figure(Race(rows), VIEWS, caption=caption)
 
 
-def by_loss(_training: TrainingSetup, records: Iterator[Record], _problem) -> Looks:
+def by_loss(
+    _training: TrainingSetup, records: Iterator[Record], _problem: Problem
+) -> Looks:
     """Look at loss and accuracy after each epoch."""
     return by_epoch(records)
 
