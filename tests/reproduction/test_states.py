@@ -1,6 +1,5 @@
 """What a saved state and a file of results belong to, and what is refused."""
 
-import json
 import os
 import pickle
 import resource
@@ -13,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from labkit.lab.runs import RunRefused, jobs
-from labkit.lab.runs.jobs import Checkpoint, StateRefused
+from labkit.lab.runs.jobs import Checkpoint
 from reproduction import results, show, units
 from reproduction.command import app
 from reproduction.studies import find_study
@@ -31,17 +30,12 @@ def saved(tmp_path):
     return checkpoint
 
 
-def refused(checkpoint, message, **options):
-    with pytest.raises(StateRefused, match=message) as caught:
-        checkpoint.load(**options)
+def refused(checkpoint, message):
+    with pytest.raises(RunRefused, match=message) as caught:
+        checkpoint.load()
     said = str(caught.value)
     assert str(checkpoint.folder) in said and "\n" not in said
     assert "remove the folder" in said
-
-
-def state_file(checkpoint):
-    (path,) = checkpoint.folder.glob("state-*.pt")
-    return path
 
 
 def test_a_state_comes_back(saved):
@@ -50,65 +44,31 @@ def test_a_state_comes_back(saved):
 
 
 @pytest.mark.parametrize(
-    ("belongs", "message"),
+    "belongs",
     [
-        (
-            BELONGS | {"arguments": {"rate": 1.0, "sizes": (1, 2)}},
-            "rate was 0.1 and is 1",
-        ),
-        (BELONGS | {"study": "a/c"}, "study was 'a/b' and is 'a/c' now"),
-        (BELONGS | {"version": 2}, "version was None and is 2 now"),
-        ({}, "study was 'a/b' and is None now"),
+        BELONGS | {"arguments": {"rate": 1.0, "sizes": (1, 2)}},
+        BELONGS | {"study": "a/c"},
+        BELONGS | {"version": 2},
     ],
 )
-def test_a_state_of_something_else_is_refused(saved, belongs, message):
+def test_a_state_of_something_else_is_refused(saved, belongs):
+    message = r'it is of {.*"rate": 0.1, .*"a/b"}, not of {.*'
     refused(Checkpoint(saved.folder, belongs), message)
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def flip(path):
-    whole = bytearray(path.read_bytes())
-    whole[len(whole) // 2] ^= 1
-    path.write_bytes(whole)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (cut, "is damaged: its checksum is another one"),
-        (flip, "is damaged: its checksum is another one"),
-        (lambda path: path.write_bytes(b""), "is damaged: its checksum"),
-        (lambda path: path.unlink(), "cannot be read"),
-        (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
-        (lambda path: cut(path.with_name("state.json")), r"state\.json is damaged"),
-        (lambda path: path.with_name("state.json").write_text("[]"), "holds no dict"),
-        (lambda path: path.with_name("state.json").write_text("{}"), "does not say"),
-    ],
-)
-def test_a_damaged_state_is_refused(saved, damage, message):
-    damage(state_file(saved))
-    refused(saved, message)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_state_that_is_not_finite_is_not_saved_and_is_refused(
-    saved, value, monkeypatch
-):
-    state = STATE | {"net": {"weight": torch.tensor([1.0, value])}}
-    saved.save(state, now=True)
-    assert torch.equal(saved.load()["net"]["weight"], torch.ones(3))
-    with monkeypatch.context() as unguarded:
-        unguarded.setattr(jobs, "_not_finite", lambda state: None)
-        saved.save(state, now=True)
-    refused(saved, "is not finite, in net.weight")
-
-
-def test_a_large_finite_state_is_taken(saved):
-    saved.save({"x": torch.full((9,), 3e38)}, now=True)
-    assert saved.load()["x"].isfinite().all()
+def test_a_damaged_state_is_refused_wherever_a_bit_is_another(saved):
+    path = saved.folder / "state.pt"
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        try:
+            weight = saved.load()["net"]["weight"]
+        except RunRefused:
+            continue
+        assert torch.equal(weight, torch.ones(3))  # what no one reads was damaged
+    for cut in (b"", whole[:-9], whole[: len(whole) // 2]):
+        path.write_bytes(cut)
+        refused(saved, r"state\.pt cannot be taken up")
 
 
 class Evil:
@@ -117,16 +77,11 @@ class Evil:
 
 
 def test_no_code_in_a_state_is_run(saved, tmp_path, monkeypatch):
-    """Even where whoever wrote it made its checksum right."""
     monkeypatch.chdir(tmp_path)
     saved.save({"x": Evil()}, now=True)
-    refused(saved, r"cannot be read: Weights only load failed")
-    path = state_file(saved)
-    path.write_bytes(pickle.dumps(Evil()))
-    about = json.loads(path.with_name("state.json").read_text())
-    about["sha256"] = jobs.hashlib.sha256(path.read_bytes()).hexdigest()
-    path.with_name("state.json").write_text(json.dumps(about))
-    refused(saved, "cannot be read")
+    refused(saved, r"cannot be taken up: Weights only load failed")
+    (saved.folder / "state.pt").write_bytes(pickle.dumps(Evil()))
+    refused(saved, "cannot be taken up")
     assert not (tmp_path / "evil").exists()
 
 
@@ -134,14 +89,13 @@ def test_the_old_state_stays_until_the_new_one_is_there(saved, monkeypatch):
     def fall(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jobs, "write_atomically", fall)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(jobs.os, "replace", fall)
         saved.save(STATE | {"at": 4}, now=True)
-    monkeypatch.undo()
     assert saved.load()["at"] == 3
     saved.save(STATE | {"at": 5}, now=True)
     assert saved.load()["at"] == 5
-    assert len(list(saved.folder.iterdir())) == 2
+    assert [path.name for path in saved.folder.iterdir()] == ["state.pt"]
 
 
 def test_a_full_disk_is_told_and_leaves_the_last_state(saved):
@@ -184,13 +138,12 @@ def one_by_one(function, calls, **_):
             yield number, error
 
 
-@pytest.mark.parametrize("name", ["state.json", "processes.json"])
-def test_a_unit_with_a_bad_state_is_refused_and_blocks_no_other(two, name):
+def test_a_unit_with_a_bad_state_is_refused_and_blocks_no_other(two):
     folder = two.folder / NAME / "a"
     folder.mkdir(parents=True)
-    (folder / name).write_text("{")
+    (folder / "state.pt").write_text("{")
     told = two()
-    assert told["b"] == units.DONE and "is damaged" in told["a"]
+    assert told["b"] == units.DONE and "cannot be taken up" in told["a"]
     assert told["a"].endswith(f"remove the folder {folder} to begin this job anew")
     assert two()["a"] == told["a"] and "b" not in two()
 
@@ -201,7 +154,7 @@ def test_a_state_of_other_arguments_is_refused(two):
     belongs = {"study": NAME, "unit": "a", "arguments": edited}
     Checkpoint(two.folder / NAME / "a", belongs).save({"rows": [{}] * 8}, now=True)
     told = two()
-    assert "seeds was [5] and is [0, 1] now" in told["a"]
+    assert '"seeds": [5]' in told["a"] and '"seeds": [0, 1]' in told["a"]
     assert list(results.read(two.results)[0]) == ["b"]
 
 

@@ -8,16 +8,15 @@ long saves its state as a :class:`Checkpoint`, which knows what it belongs to; a
 kill the job goes on from there.
 """
 
-import dataclasses
 import functools
-import hashlib
 import json
 import os
 import platform
-import re
+import shutil
 import subprocess
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
@@ -85,31 +84,28 @@ def once(
         held.release()
 
 
+@functools.cache
 def commit() -> str | None:
     """Return the commit of this source, with a + where files were changed after it.
 
     None where the source is no checkout of git, or git is not installed. It is that of
     the moment at which the process asks first, near that at which it read the source.
     """
-    return _commit()
 
-
-@functools.cache
-def _commit() -> str | None:
-    def git(*command: str) -> subprocess.CompletedProcess:
+    def git(*command: str) -> str:
         given = ["git", "-c", f"safe.directory={SOURCE}", *command]
-        return subprocess.run(given, cwd=SOURCE, capture_output=True, text=True)
+        return subprocess.check_output(
+            given, cwd=SOURCE, text=True, stderr=subprocess.DEVNULL
+        )
 
     if not (SOURCE / ".git").exists():  # installed into a folder of another checkout
         return None
     try:
-        head = git("rev-parse", "--short=10", "HEAD")
+        head = git("rev-parse", "--short=10", "HEAD").strip()
         changed = git("status", "--porcelain", "--", "labkit", "reproduction/*.py")
-    except OSError:
+    except (OSError, subprocess.CalledProcessError):
         return None
-    if head.returncode or changed.returncode:
-        return None
-    return head.stdout.strip() + ("+" if changed.stdout else "")
+    return f"{head}+" if changed else head
 
 
 def versions() -> dict[str, str]:
@@ -121,26 +117,12 @@ def versions() -> dict[str, str]:
     }
 
 
-def this_process() -> dict[str, Any]:
-    """Return the record of this process for a job: its time, commit and versions."""
-    began = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"began": began, "commit": commit(), "versions": versions()}
-
-
-def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, as hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def check_folder(folder: str | Path) -> Path:
     """Return a folder's absolute path, or raise an error if it is not writable.
 
     A file is written and removed again, in the folder or, if it is not there yet, in
     the nearest folder above it. Nothing else is made.
     """
-    if not isinstance(folder, str | os.PathLike):
-        raise RunRefused(f"the folder must be a path, got {folder!r}")
     folder = Path(folder).absolute()
     nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not nearest.is_dir():
@@ -159,17 +141,11 @@ def check_folder(folder: str | Path) -> Path:
     return folder
 
 
-class StateRefused(RunRefused):
-    """The error that a saved state is damaged or belongs to something else."""
-
-
 class Checkpoint:
     """The saved states of a job, from which it resumes after a kill.
 
-    A state is the file ``<name>-<checksum>.pt``. Beside it ``<name>.json`` says which
-    file it is, its checksum, and what it belongs to. The new file is there before the
-    old one goes, so that a kill at any moment leaves a whole state. ``processes.json``
-    lists the processes that have worked on the job.
+    A state is the file ``<name>.pt``, which also has what it belongs to.
+    ``processes.json`` lists the processes that have worked on the job.
 
     Parameters
     ----------
@@ -187,20 +163,18 @@ class Checkpoint:
         every: float = SAVE_EVERY,
     ) -> None:
         self.folder, self.every = Path(folder), every
-        self.belongs = json.loads(json.dumps(belongs or {}))  # tuples become lists
+        self.belongs = json.dumps(belongs or {}, sort_keys=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._saved = time.monotonic()
 
     def begin(self) -> list[dict[str, Any]]:
-        """Record that this process works on the job; return all that did, in order.
-
-        Raises
-        ------
-        StateRefused : if the list of earlier processes cannot be read
-        """
-        path = self.folder / "processes.json"
-        earlier = self._json(path, list) if path.exists() else []
-        processes = [*earlier, this_process()]
+        """Record that this process works on the job; return all that did, in order."""
+        path, processes = self.folder / "processes.json", []
+        if path.exists():
+            processes = json.loads(path.read_text("utf-8"))
+        began = datetime.now(UTC).isoformat(timespec="seconds")
+        here = {"began": began, "commit": commit(), "versions": versions()}
+        processes.append(here)
         write_atomically(path, json.dumps(processes))
         return processes
 
@@ -217,42 +191,34 @@ class Checkpoint:
 
         Raises
         ------
-        StateRefused
-            If the state belongs to something else, is damaged, has instances of other
-            classes, or has a tensor that is not finite.
+        RunRefused
+            If the state belongs to something else, is damaged, or has instances of
+            other classes.
         """
         import torch
 
-        pointer = self.folder / f"{name}.json"
-        if not pointer.exists():
+        path = self.folder / f"{name}.pt"
+        if not path.exists():
             return None
-        about = self._json(pointer, dict)
-        was, now = about.get("belongs"), self.belongs
-        if was != now:
-            raise self._refused(pointer, f"belongs to another job: {_change(was, now)}")
-        path = self.folder / str(about.get("file"))
         try:
-            found = checksum(path)
-        except OSError as error:
-            raise self._refused(path, f"cannot be read ({error.strerror})") from error
-        if found != about.get("sha256"):
-            raise self._refused(path, "is damaged: its checksum is another one")
-        try:
+            with zipfile.ZipFile(path) as file:
+                if file.testzip():  # torch does not check its sums
+                    raise ValueError("its checksum is another one")
             with torch.serialization.safe_globals([*classes]):
                 # whatever takes it up moves it to its own device
-                state = torch.load(path, map_location="cpu", weights_only=True)
+                saved = torch.load(path, map_location="cpu", weights_only=True)
+            if saved["belongs"] != self.belongs:
+                raise ValueError(f"it is of {saved['belongs']}, not of {self.belongs}")
         except Exception as error:  # of pickle, zip files and torch, of many kinds
-            words = str(error).strip().splitlines() or [type(error).__name__]
-            raise self._refused(path, f"cannot be read: {words[0]}") from error
-        if (where := _not_finite(state)) is not None:
-            raise self._refused(path, f"is not finite, in {where or 'a tensor'}")
-        return state
+            reason = str(error).partition("\n")[0]
+            raise RunRefused(
+                f"{path} cannot be taken up: {reason}; remove the folder "
+                f"{self.folder} to begin this job anew"
+            ) from error
+        return saved["state"]
 
     def save(self, state: dict, name: str = "state", *, now: bool = False) -> None:
         """Save a state if the last save is long enough ago, or if ``now``.
-
-        A state that has a tensor that is not finite is not saved, since :meth:`load`
-        would refuse it: a run that diverged goes on from its last finite state.
 
         Raises
         ------
@@ -262,96 +228,19 @@ class Checkpoint:
 
         if not now and time.monotonic() - self._saved < self.every:
             return
-        if _not_finite(state) is not None:
-            return
-        partial = self.folder / f"{name}.tmp"
+        path = self.folder / f"{name}.pt"
+        partial = path.with_suffix(".tmp")
         try:
-            torch.save(_on_cpu(state), partial)
-            sha256 = checksum(partial)
-            path = self.folder / f"{name}-{sha256[:12]}.pt"
+            torch.save({"belongs": self.belongs, "state": state}, partial)
             os.replace(partial, path)
-            about = {"file": path.name, "sha256": sha256, "belongs": self.belongs}
-            write_atomically(self.folder / f"{name}.json", json.dumps(about))
         except (OSError, RuntimeError) as error:  # torch's of a full disk is the latter
             partial.unlink(missing_ok=True)
             raise OSError(
                 f"the state cannot be written to {self.folder} ({error}); make room "
                 "there and give the same command again: it goes on from the last state"
             ) from error
-        old = re.compile(re.escape(name) + r"-[0-9a-f]{12}\.pt")
-        for other in self.folder.iterdir():
-            if old.fullmatch(other.name) and other != path:
-                other.unlink()
         self._saved = time.monotonic()
 
     def clear(self) -> None:
         """Remove all that was saved."""
-        for path in self.folder.iterdir():
-            path.unlink()
-        self.folder.rmdir()
-
-    def _json(self, path: Path, kind: type) -> Any:
-        """Return the content of a JSON file, which must be of a kind."""
-        try:
-            content = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise self._refused(path, f"is damaged ({error})") from error
-        if not isinstance(content, kind):
-            raise self._refused(path, f"is damaged (it holds no {kind.__name__})")
-        return content
-
-    def _refused(self, path: Path, reason: str) -> StateRefused:
-        return StateRefused(
-            f"{path} {reason}; remove the folder {self.folder} to begin this job anew"
-        )
-
-
-def _change(was: Any, now: Mapping[str, Any]) -> str:
-    """Describe how a state's owner differs from the one that it should have."""
-    if not isinstance(was, dict):
-        return "it does not say to which"
-    for key in dict.fromkeys([*now, *was]):
-        one, two = was.get(key), now.get(key)
-        if one != two:
-            if isinstance(one, dict) and isinstance(two, dict):
-                return _change(one, two)
-            return f"{key} was {one!r} and is {two!r} now"
-    return "nothing differs"
-
-
-def _on_cpu(value: Any) -> Any:
-    """Return a state whose tensors, in dicts and lists, are on the CPU.
-
-    Every machine can read it then.
-    """
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.cpu()
-    if isinstance(value, dict):
-        return {k: _on_cpu(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_on_cpu(v) for v in value]
-    return value
-
-
-def _not_finite(value: Any, where: str = "") -> str | None:
-    """Return the place of a tensor that is not finite in a state, or None."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        floating = value.is_floating_point() or value.is_complex()
-        # the sum tells at less memory; it may overflow where all is finite
-        if floating and not value.sum().isfinite() and not value.isfinite().all():
-            return where
-        return None
-    if dataclasses.is_dataclass(value):
-        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        parts = value.items()
-    elif isinstance(value, list | tuple):
-        parts = enumerate(value)
-    else:
-        return None
-    inner = (_not_finite(v, f"{where}.{k}".strip(".")) for k, v in parts)
-    return next((place for place in inner if place is not None), None)
+        shutil.rmtree(self.folder)

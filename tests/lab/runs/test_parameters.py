@@ -13,42 +13,33 @@ from labkit.lab.runs import (
 from labkit.lab.runs.parameters import check_value, parse_cell
 
 
-def test_every_part_of_a_line_is_read(write_notebook):
-    parameters = {p.name: p for p in read_parameters(write_notebook("01_a"))}
-    rank = Parameter("rank", int, 8, "terms kept", low=1, high=64, paper=16)
-    assert parameters["rank"] == rank
-    assert parameters["corpus"].choices == ("text", "ptb")
-    assert parameters["corpus"].paper == "ptb"
-    assert (parameters["rate"].low, parameters["rate"].high) == (0, None)
+@pytest.fixture
+def parameters(write_notebook):
+    return read_parameters(write_notebook("01_a"))
 
 
-def test_what_is_a_comment_and_what_is_none():
-    (mark,) = parse_cell('mark: str = "#; x"  # sign that ends a line')
-    assert (mark.default, mark.help) == ("#; x", "sign that ends a line")
-    parameters = parse_cell("# the model\nrank: int = 8\n\nrate: float = -1\n")
-    assert [(p.name, p.default) for p in parameters] == [("rank", 8), ("rate", -1.0)]
+def test_every_part_of_a_line_is_read(parameters):
+    rank, rate, corpus, *_, run_dir = parameters
+    assert rank == Parameter("rank", int, 8, "terms kept", low=1, high=64, paper=16)
+    assert (corpus.choices, corpus.paper) == (("text", "ptb"), "ptb")
+    assert (rate.low, rate.high) == (0, math.inf)
+    assert run_dir.help == "where traces are written; the command line sets it"
+    (mark,) = parse_cell('# the model\nmark: str = "#; x"  # a sign\n')
+    assert (mark.default, mark.help) == ("#; x", "a sign")
 
 
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("rank = 8", "name: type = literal"),
-        ("rank: int", "name: type = literal"),
-        ("rank: list = []", "int, float, str, bool"),
-        ("import os", "name: type = literal"),
-        ("rank: int = 4 + 4 * n", "literal"),
+        ("rank = 8", "'rank = 8' must read 'name: type = literal"),
+        ("rank: list = []", "must read"),
+        ("import os", "must read"),
+        ("rank: int = 4 + 4 * n", "takes int"),
         ("rank: int = 8.5", "takes int"),
-        ("rank: int = True", "takes int"),
-        ("rank: int = '8'", "no int"),
-        ("rank: int = 8\nrank: int = 9", "declared 2 times"),
+        ("rank: int = 8\nrank: int = 9", "declared twice"),
         ("rank: int = 0  # terms; 1..64", "takes int, 1..64"),
         ("rank: int = 8  # terms; 1..64; paper=99", "rank=99 is not allowed"),
-        ("rank: int = 8  # terms; a|b", r"cannot read .a\|b"),
-        ("rank: int = 8  # terms; 1..4..8", "cannot read"),
-        ("rank: int = 8  # 1..64", "must begin with the help"),
-        ("rank: int = 8  # terms; 1..9; 1..8", "second time"),
-        ("rank: int = ", "line 1"),
-        ("rank: int\nn: int = 0  # n; 1..", "literal(.|\n)*n takes int, 1.."),
+        ("rank: int = 8  # terms; 1..4..8", "must read"),
     ],
 )
 def test_an_ill_written_cell_is_refused(cell, message):
@@ -56,22 +47,10 @@ def test_an_ill_written_cell_is_refused(cell, message):
         parse_cell(cell)
 
 
-@pytest.mark.parametrize(("cells", "found"), [((), "no cell"), (("", ""), "2 cells")])
-def test_a_notebook_needs_one_parameters_cell(write_notebook, cells, found):
-    path = write_notebook("01_bare", "1 + 1", cells=cells)
-    with pytest.raises(ParameterError, match=rf"01_bare\.ipynb has {found} tagged"):
-        read_parameters(path)
-
-
 def test_a_file_that_is_no_notebook_is_refused(tmp_path):
     (tmp_path / "01_x.ipynb").write_text("not json")
     with pytest.raises(RunRefused, match="cannot be read as a notebook"):
         read_parameters(tmp_path / "01_x.ipynb")
-
-
-@pytest.fixture
-def parameters(write_notebook):
-    return read_parameters(write_notebook("01_a"))
 
 
 def test_a_given_value_wins_over_the_profile_over_the_default(parameters):
@@ -98,7 +77,7 @@ def test_values_are_read_as_their_type(parameters, name, given, value):
 
 
 REFUSED = {
-    "rank": ("eight", "8.5", 8.5, True, "0", 65),
+    "rank": ("eight", "8.5", 8.5, True, "0", 65, 10**400),
     "rate": ("nan", math.inf, "-1", None),
     "shuffle": ("yes", 1),
     "corpus": ("bible", 3),
@@ -114,7 +93,7 @@ def test_values_that_do_not_fit_are_refused(parameters, name, given):
         resolve(parameters, {name: given})
 
 
-def test_unknown_names_and_profiles_are_told_what_there_is(parameters):
+def test_all_that_is_wrong_is_told_at_once_with_what_there_is(parameters):
     with pytest.raises(ParameterError, match="did you mean 'rank'") as refusal:
         resolve(parameters, {"rnak": 8, "rate": -1})
     assert all(p.name in str(refusal.value) for p in parameters)
@@ -123,16 +102,15 @@ def test_unknown_names_and_profiles_are_told_what_there_is(parameters):
         resolve(parameters, profile="fast")
 
 
-def test_a_choice_with_a_star_is_a_file_or_any_words(tmp_path, monkeypatch):
-    (data,) = parse_cell('data: str = "a"  # what is read; a|web:*|*.csv; paper=a')
-    assert data.allowed == "str, a|web:*|*.csv"
+def test_a_choice_with_a_star_is_a_file(tmp_path, monkeypatch):
+    (data,) = parse_cell('data: str = "a"  # what is read; a|*.csv; paper=a')
+    assert data.allowed == "str, a|*.csv"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Mine.CSV").touch()
-    read = {each: check_value(data, each) for each in ("a", "web:x", "Mine.CSV")}
-    assert read == {"a": "a", "web:x": "web:x", "Mine.CSV": str(tmp_path / "Mine.CSV")}
-    assert [data.names_a_file(each) for each in read] == [False, False, True]
+    assert check_value(data, "a") == "a"
+    assert check_value(data, "Mine.CSV") == str(tmp_path / "Mine.CSV")
     with pytest.raises(ParameterError, match=f"there is no file {tmp_path}/other.csv"):
         check_value(data, "other.csv")
-    for unknown in ("A", "b.txt", "webx"):
+    for unknown in ("A", "b.txt"):
         with pytest.raises(ParameterError, match="data takes str, a"):
             check_value(data, unknown)
