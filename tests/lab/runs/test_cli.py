@@ -86,8 +86,8 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ([], "06_bare.ipynb has no cell tagged 'parameters' and needs exactly one"),
-        ([CELL] * 2, "06_bare.ipynb has 2 cells tagged 'parameters' and needs exactly"),
+        ([], "06_bare.ipynb has 0 cells tagged 'parameters' and needs one"),
+        ([CELL] * 2, "06_bare.ipynb has 2 cells tagged 'parameters' and needs one"),
         (["n: int = 8"], "'device: str' and 'interactive: bool' and 'run_dir: str'"),
     ],
 )
