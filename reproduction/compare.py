@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from labkit.lab.claims import NO, YES, plus_minus
+from labkit.lab.claims import NO, YES
 from labkit.lab.compare.rules import (
     AUTOENCODERS,
     CLASSIFIERS,
@@ -26,15 +26,15 @@ from labkit.lab.compare.rules import (
     optimizer_rule,
 )
 from labkit.lab.problem import Problem, load_problem, percent, squared_error
-from labkit.lab.race import FAILURES, Race, View, spread
+from labkit.lab.race import FAILURES, Race, spread
 from labkit.lab.rtrl import Network, make_learner, new_network
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.lab.tuning import TUNING_SEED, Rule, Sizes, halton
 from labkit.rtrl import CharStream, train
 from reproduction import drawing
-from reproduction.criteria import AHEAD, NOT_AT_END, ahead, by_seed, level
+from reproduction.criteria import NOT_AT_END, ahead, by_seed, level
+from reproduction.judges import Judged, by_label, words
 from reproduction.rtrl_online import bits_on, text
-from reproduction.studies import Study
 
 TRIALS, SEEDS = 6, 5  # of tuning, and of the race
 KEPT = 1 / 6  # share of the training rows that the trials are judged on
@@ -229,7 +229,6 @@ class Job:
         apart.
     rules : mapping of label to rule
     looks : callable, ``looks(data, rule, values, seed, part, **sizes)`` trains a rule
-    sizes : mapping, the sizes of the runs
     limit : float, seconds of the processor after which a run is stopped
     """
 
@@ -239,12 +238,10 @@ class Job:
     margin: float
     rules: Mapping[str, Any]
     looks: Callable[..., Looks]
-    sizes: Mapping[str, int]
     limit: float = 120  # three times what the slowest of the other rules takes
 
 
-CLASSIFIED = {"passes": 10, "batch": 128, "hidden": 128}
-RIGHT = ("right [%]", True, 0.5, CLASSIFIERS, image_looks, CLASSIFIED)
+RIGHT = ("right [%]", True, 0.5, CLASSIFIERS, image_looks)
 JOBS = {
     "mnist": Job("MNIST", *RIGHT),
     "fashion-mnist": Job("Fashion-MNIST", *RIGHT),
@@ -255,7 +252,6 @@ JOBS = {
         margin=0.1,
         rules=REBUILT,
         looks=image_looks,
-        sizes={"passes": 20, "batch": 128, "hidden": 128},
     ),
     "ptb": Job(
         title="Penn Treebank",
@@ -264,7 +260,6 @@ JOBS = {
         margin=0.03,
         rules=READERS,
         looks=text_looks,
-        sizes={"steps": 20_000, "batch": 32, "hidden": 64},
         limit=600,  # more than what OK needs for all steps
     ),
 }
@@ -279,32 +274,32 @@ def job_of(data: str) -> Job:
 # What stands on the page
 
 
-def raced(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the looks of the race by data set, without those of tuning."""
-    race = rows[rows["part"] == "test"]
-    return {data: race[race["data"] == data] for data in race["data"].unique()}
+def raced(rows: pd.DataFrame) -> Iterator[tuple[Job, pd.DataFrame]]:
+    """Yield the job on each data set and the last looks of its race, not of tuning."""
+    for data, looks in rows[rows["part"] == "test"].groupby("data", sort=False):
+        yield job_of(data), Race(looks).last()
 
 
-def table(rows: pd.DataFrame) -> pd.DataFrame:
+def table(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:
     """Return score, seconds and rank on each data set, and the ranks over all of them.
 
     The ranks over all data sets are a mean and a standard deviation over those that a
     rule takes part in, each as a share: 0 is the first place and 1 the last.
     """
     columns, shares = {}, {}
-    for data, looks in raced(rows).items():
-        job, ends = job_of(data), Race(looks).last()
-        found = spread(ends, "score", "seconds")
-        places = found["mean"].rank(ascending=not job.higher)
+    for job, ends in raced(rows):
+        found = by_label(ends, "score")
         digits = 1 if job.higher else 3
-        words = [
-            plus_minus(row, "", digits) + stopped(ends, label, job)
-            for label, row in found.iterrows()
-        ]
-        columns[f"{job.title}, {job.score}"] = pd.Series(words, index=found.index)
-        columns[f"{job.title}, s"] = found["seconds"].round(1)
+        columns[f"{job.title}, {job.score}"] = {
+            label: words(runs, "", digits) + stopped(ends, label, job)
+            for label, runs in found.items()
+        }
+        spent = ends.groupby("label")["seconds"].mean()
+        columns[f"{job.title}, s"] = spent.round(1)
+        means = pd.Series({label: runs.mean() for label, runs in found.items()})
+        places = means.rank(ascending=not job.higher)
         columns[f"{job.title}, rank"] = places
-        shares[data] = (places - 1) / max(len(places) - 1, 1)
+        shares[job.title] = (places - 1) / max(len(places) - 1, 1)
     shares = pd.DataFrame(shares)
     columns["place, mean"] = shares.mean(axis=1).round(2)
     columns["place, sd"] = shares.std(axis=1).round(2)
@@ -325,9 +320,7 @@ OF_PAPERS = ("RLS", "RLS+M", "HRLS+M", "BPLS", "Hessian-free", "broad", "OK")
 def at_a_glance(rows: pd.DataFrame) -> dict[str, str]:
     """Return how the race ended as an SVG for each data set, by its name."""
     charts = {}
-    for data, looks in raced(rows).items() if len(rows) else ():
-        job = job_of(data)
-        ends = Race(looks).last()
+    for job, ends in raced(rows) if len(rows) else ():
         found = spread(ends, "score", "seconds").dropna(subset="mean")
         if job.higher:
             found["mean"] = 100 - found["mean"]
@@ -337,23 +330,26 @@ def at_a_glance(rows: pd.DataFrame) -> dict[str, str]:
         ]
         score = "wrong [%]" if job.higher else job.score
         points = found.sort_values("mean")[["mean", "sd", "note"]].fillna({"sd": 0.0})
-        charts[data] = drawing.dots(f"{job.title}: {score}", points, OF_PAPERS)
+        name = ends["data"].iloc[0]
+        charts[name] = drawing.dots(f"{job.title}: {score}", points, OF_PAPERS)
     return charts
 
 
-def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+def ahead_of_adam(
+    rows: pd.DataFrame, printed: Mapping, *, claim: str
+) -> Iterator[Judged]:
     """Judge each rule against tuned Adam, and tuned Adam against its default rate."""
-    for data, looks in raced(rows).items():
-        job, ends = job_of(data), Race(looks).last()
-        for rule in [rule for rule in ends["label"].unique() if rule != ADAM]:
-            pair = (ADAM, DEFAULT) if rule == DEFAULT else (rule, ADAM)
-            a, b = (by_seed(ends, label, "score") for label in pair)
-            held = ahead(a, b, margin=job.margin, higher=job.higher, paired=True)
-            names = ["tuned Adam" if label == ADAM else label for label in pair]
-            told = f"{a.mean():.4g} and {b.mean():.4g} {job.score}"
+    for job, ends in raced(rows):
+        found = by_label(ends, "score")
+        for rule in [rule for rule in found if rule != ADAM]:
+            a, b = (ADAM, DEFAULT) if rule == DEFAULT else (rule, ADAM)
+            one, two = found[a], found[b]
+            held = ahead(one, two, margin=job.margin, higher=job.higher, paired=True)
+            told = f"{one.mean():.4g} and {two.mean():.4g} {job.score}"
             if clock := stopped(ends, rule, job):
                 told, held = told + clock, NOT_AT_END if held == NO else held
-            yield f"ours, {job.title}: {names[0]} is ahead of {names[1]}", told, held
+            names = ["tuned Adam" if label == ADAM else label for label in (a, b)]
+            yield claim.format(title=job.title, a=names[0], b=names[1]), told, held
 
 
 def standing(ends: pd.DataFrame, rule: str, other: str, job: Job) -> str:
@@ -377,8 +373,7 @@ def conclusions(rows: pd.DataFrame) -> str:
     """Return who is ahead of tuned Adam, who is not, and what tuning has changed."""
     found = {each: {} for each in STANDINGS}
     flattered: dict[str, list[str]] = {}
-    for data, looks in raced(rows).items() if len(rows) else ():
-        job, ends = job_of(data), Race(looks).last()
+    for job, ends in raced(rows) if len(rows) else ():
         for rule in [rule for rule in ends["label"].unique() if rule != ADAM]:
             stands = standing(ends, rule, ADAM, job)
             found[stands].setdefault(job.title, []).append(rule)
@@ -406,49 +401,8 @@ QUESTION = (
 )
 
 
-def drawn(rows: pd.DataFrame) -> pd.DataFrame:
+def by_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the looks of the race with a column of scores for each data set."""
     race = rows[rows["part"] == "test"]
     scores = {data: race["score"].where(race["data"] == data) for data in JOBS}
     return race.assign(**scores)
-
-
-UNITS = {
-    f"{data}-{rule.replace(' ', '-')}": {"data": data, "rule": rule} | dict(job.sizes)
-    for data, job in JOBS.items()
-    for rule in job.rules
-    if rule != "SOAP"  # needs a package that labkit does not ask for
-}
-RIVALS = Study(
-    name="compare/rivals",
-    shows="no table of the papers: their rules beside today's",
-    claim="none of the papers says so: no rule here is ahead of Adam everywhere",
-    data="MNIST and Fashion-MNIST (50,000 images to learn from, 10,000 to tune on and "
-    "10,000 to test), USPS (6,076, 1,215 and 2,007), Penn Treebank as characters",
-    setting="784-128-10 tanh, 10 passes; autoencoder 256-128-64-32-64-128-256, 20 "
-    f"passes; RHN of 64 units, 20,000 steps of 32 streams; {TRIALS} trials of tuning "
-    f"for each rule, {SEEDS} seeds, minibatches of 128",
-    differs="nothing of this is in the papers; L-BFGS takes all rows at each step, and "
-    "BPLS, broad learning and Hessian-free take as many rows as they want within the "
-    f"same number of passes; after {JOBS['mnist'].limit:g} s of the processor a run "
-    f"on images is stopped, and after {JOBS['ptb'].limit:g} s one on text; Muon is "
-    "slow on a processor without bfloat16, in which torch's multiplies; RLS and "
-    "Hessian-free have no online form for the text",
-    work=tuned_and_raced,
-    units=UNITS,
-    small={"data": "digits", "rule": "SGD", "trials": 2, "seeds": 2}
-    | {"passes": 2, "batch": 32, "hidden": 8},
-    minutes=10,
-    memory=2,
-    old=table,
-    judges=claims,
-    criterion=f"{AHEAD}; the margin is {MARGINS}; the seeds are paired; "
-    f"{NOT_AT_END!r} where a rule that is not ahead was stopped by the clock",
-    views=tuple(
-        View(x, data, job.title, x_title, job.score, log_x=x == "seconds")
-        for data, job in JOBS.items()
-        for x, x_title in (("passes", "passes"), ("seconds", "s of the processor"))
-    ),
-    figure=drawn,
-)
-STUDIES = (RIVALS,)

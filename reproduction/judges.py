@@ -53,17 +53,17 @@ def ahead(
     b: str,
     column: str,
     at: str = "last",
+    since: int = 0,
     unit: str = "%",
     digits: int = 2,
-    told: str = "{a} and {b}",
     **how: float,
 ) -> Iterator[Judged]:
-    """Judge whether a is ahead of b; ``how`` is told :func:`criteria.ahead`."""
-    found = by_label(rows, column, at)
+    """Judge whether a is ahead of b from a look on; see :func:`criteria.ahead`."""
+    found = by_label(rows[rows["look"] >= since], column, at)
     if {a, b} <= found.keys():
-        both = found[a], found[b]
-        one, two = (words(each, unit, digits) for each in both)
-        yield claim, told.format(a=one, b=two), criteria.ahead(*both, **how)
+        one, two = found[a], found[b]
+        told = f"{words(one, unit, digits)} and {words(two, unit, digits)}"
+        yield claim, told, criteria.ahead(one, two, **how)
 
 
 def meets(
@@ -75,12 +75,14 @@ def meets(
     column: str,
     margin: float,
     at: str = "last",
+    less: float = 0.0,
     unit: str = "%",
     digits: int = 2,
 ) -> Iterator[Judged]:
-    """Judge whether our means are the numbers that the paper prints, by label."""
-    for label, ours in by_label(rows, column, at).items():
+    """Judge whether our means, less a number, are those that the paper prints."""
+    for label, runs in by_label(rows, column, at).items():
         if label in numbers:
+            ours = runs - less
             held = criteria.meets(ours, numbers[label], margin=margin)
             said = claim.format(label=label, number=numbers[label])
             yield said, words(ours, unit, digits), held

@@ -8,7 +8,7 @@ import pandas as pd
 
 from labkit.lab.runs.jobs import write_atomically
 from reproduction import compare, coverage, drawing, results, show
-from reproduction.studies import PAPERS, Study, studies
+from reproduction.studies import PAPERS, Study, find_study, studies
 
 TITLES = {
     "broad": "Broad learning (Zhu, arXiv 1911.04872)",
@@ -74,7 +74,7 @@ def paragraph(paper: str, items: pd.DataFrame, folder: Path) -> str:
 
 def raced(folder: Path) -> pd.DataFrame:
     """Return the rows of the race at full size."""
-    return results.frame(results.path_of(compare.RIVALS, Path(folder)))
+    return results.frame(results.path_of(find_study("compare/rivals"), Path(folder)))
 
 
 def race_of(folder: Path) -> dict[str, str]:
@@ -99,7 +99,7 @@ def race_page(folder: Path) -> str:
 
 def so_far(folder: Path) -> str:
     """Say how much of the race was run."""
-    units, done = show.state_of(compare.RIVALS, folder)
+    units, done = show.state_of(find_study("compare/rivals"), folder)
     left = "" if len(done) == units else "; the others are not run yet"
     return f"Of {units} pairs of a rule and a data set {len(done)} are recorded{left}."
 

@@ -1,8 +1,7 @@
 """The cost of RLS: its running time over Adam's, and Tables I and II."""
 
-import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 import torch
@@ -13,9 +12,9 @@ from labkit.lab.books.rls_training import CONSTANTS, make_training, network
 from labkit.lab.claims import NO, YES
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.rls import RLS
-from reproduction.criteria import NOT_CONTRADICTED, SEEDS, of_runs
+from reproduction.criteria import of_runs
+from reproduction.judges import Judged
 from reproduction.rls import problem_of
-from reproduction.studies import Study
 
 # Seconds
 
@@ -45,58 +44,33 @@ def seconds_of(
     return rows
 
 
-def seconds_table(rows: pd.DataFrame) -> pd.DataFrame:
+TIMED = ("Adam", "RLS", "RLS+M", "RLS+M+R")
+WARM = 5  # steps that are not counted
+
+
+def seconds_table(rows: pd.DataFrame, printed: Mapping[str, float]) -> pd.DataFrame:
     """Return the median seconds of a step, and how they compare with Adam's."""
     medians = rows[rows["seed"] >= WARM].groupby("label", sort=False)["seconds_cpu"]
-    shown = medians.median().rename("seconds of a step").to_frame()
-    layers = shown.index.str.split(", ").str[1]
-    adam = [shown.loc[f"Adam, {each}", "seconds of a step"] for each in layers]
-    shown["times Adam's"] = (shown["seconds of a step"] / adam).round(2)
-    paper = [
-        RUNNING[each] if not label.startswith("Adam") else None
-        for label, each in zip(shown.index, layers, strict=True)
-    ]
-    shown["seconds of a step"] = shown["seconds of a step"].map("{:.3g}".format)
-    return shown.assign(**{"paper, on its GPU": paper})
+    spent = medians.median()
+    layers = spent.index.str.split(", ").str[1]
+    times = (spent / spent.reindex("Adam, " + layers).to_numpy()).round(2)
+    paper = pd.Series(layers.map(printed), spent.index)
+    paper[spent.index.str.startswith("Adam")] = None
+    shown = {"seconds of a step": spent.map("{:.3g}".format), "times Adam's": times}
+    return pd.DataFrame(shown | {"paper, on its GPU": paper})
 
 
-def seconds_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Compare the ratios with those of the paper, which has them from a GPU."""
+def about(
+    rows: pd.DataFrame, printed: Mapping[str, float], *, claim: str, margin: float
+) -> Iterator[Judged]:
+    """Judge whether the ratios are at most those of the paper, from a GPU, and a bit."""
     takes = rows.groupby("label")["unit"].nunique()
-    for label, row in seconds_table(rows).iterrows():
-        said, here = row["paper, on its GPU"], row["times Adam's"]
-        if not math.isnan(said):
-            held = of_runs(YES if here <= said + 0.1 else NO, takes[label])
-            claim = f"VI-B: {label}: about {said:.1f} times Adam's running time"
-            yield claim, f"{here:.2f} times on one CPU thread", held
+    for label, row in seconds_table(rows, printed).dropna().iterrows():
+        number, here = row["paper, on its GPU"], row["times Adam's"]
+        held = of_runs(YES if here <= number + margin else NO, takes[label])
+        told = f"{here:.2f} times on one CPU thread"
+        yield claim.format(label=label, number=number), told, held
 
-
-TIMED = ("Adam", "RLS", "RLS+M", "RLS+M+R")
-RUNNING = {"FC": 1.1, "CONV": 1.4, "LSTM": 1.1}  # VI-B, on a GTX 1080 Ti
-WARM = 5  # steps that are not counted
-SECONDS = Study(
-    name="rls/seconds",
-    shows="VI-B: running time over Adam's",
-    claim="VI-B: RLS takes 1.1, 1.4 and 1.1 times Adam's time on FNNs, CNNs and LSTMs",
-    data="MNIST, CIFAR-10 and IMDB",
-    setting="the networks of Figures 2(a) to 2(c), batch 128, 30 steps of each method "
-    "in turn, the processor's seconds of one thread, medians after 5 steps",
-    differs="one CPU thread for the paper's GTX 1080 Ti",
-    work=seconds_of,
-    units={
-        "FC": {"layers": "FC", "data": "mnist"},
-        "CONV": {"layers": "CONV", "data": "cifar10"},
-        "LSTM": {"layers": "LSTM", "data": "imdb"},
-    },
-    small={"layers": "FC", "data": "digits", "steps": 8},
-    minutes=4,
-    memory=3,
-    old=seconds_table,
-    judges=seconds_claims,
-    criterion="yes where the ratio is at most 0.1 above the paper's, else no; of fewer "
-    f"than {SEEDS} units, each of which is one take on one machine, a yes is "
-    f"{NOT_CONTRADICTED!r} and a no undecided; the paper's numbers are those of a GPU",
-)
 
 # Complexity
 
@@ -156,41 +130,20 @@ def complexity(
     return rows
 
 
-def counted(rows: pd.DataFrame) -> pd.DataFrame:
+def counted(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:
     """Return the ratios of Tables I and II beside those that were counted."""
     return rows.set_index("label").drop(columns="unit").round(3)
 
 
-def count_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+def counts(
+    rows: pd.DataFrame, printed: Mapping, *, claim: str, close: float
+) -> Iterator[Judged]:
     """Judge whether each counted ratio agrees with the paper's formula."""
     for row in rows.to_dict("records"):
         for what, table in (("time", "I"), ("space", "II")):
             here, paper = row[what], row[f"paper, {what}"]
-            near = YES if abs(here / paper - 1) <= CLOSE else NO
-            said = f"{row['label']}: {paper:.3f} times SGD's {what}"
-            claim = f"identity: V-A, Table {table}, {said}"
-            yield claim, f"{here:.3f}", near
-
-
-CLOSE = 0.02
-COMPLEXITY = Study(
-    name="rls/tables1-2",
-    shows="Tables I and II: time and space over SGD's",
-    claim="V-A: the products of a step and the numbers kept, by layer kind",
-    data="none",
-    setting="512 units, 64 channels, 3 x 3 filters, 16 x 16 positions, batch 128, 32 "
-    "steps in time; multiplications of matrix products, counted while a step runs",
-    differs="SGD's time is that of the gradient of the weights, as there; P has a row "
-    "for the bias, and the formulas none",
-    work=complexity,
-    units={"all": {}},
-    small={"M": 4, "T": 3, "N": 8, "C": 2, "side": 4},
-    minutes=0.1,
-    memory=0.5,
-    old=counted,
-    judges=count_claims,
-    criterion=f"yes where both differ by at most {CLOSE:.0%}",
-    version=2,
-)
-
-STUDIES = (COMPLEXITY, SECONDS)
+            held = YES if abs(here / paper - 1) <= close else NO
+            said = claim.format(
+                table=table, label=row["label"], number=paper, what=what
+            )
+            yield said, f"{here:.3f}", held

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 from pkgutil import resolve_name
@@ -33,10 +32,6 @@ from labkit.lab.runs.parameters import RunRefused
 from reproduction import criteria
 from reproduction.drawing import Chart
 
-MODULES = (
-    *("bpls", "bpls_toy", "rls", "rls_constants"),
-    *("rls_cost", "hessian_free", "compare", "compare_cost"),
-)
 PAPERS = ("broad", "bpls", "rls", "rtrl", "hessian_free", "compare")
 Row = Mapping[str, Any]
 
@@ -92,16 +87,14 @@ class Study:
     small: Row
     minutes: float
     memory: float
-    made: Row = field(default_factory=dict)
-    criteria: Sequence[Row] = ()
+    made: Row
+    criteria: Sequence[Row]
     read: Callable[[pd.DataFrame], pd.DataFrame] = as_they_are
     figure: Callable[[pd.DataFrame], pd.DataFrame] = as_they_are
     shared: Row = field(default_factory=dict)
     printed: Row = field(default_factory=dict)
     views: Sequence[Chart] = ()
     version: int = 1
-    judges: Any = None
-    old: Any = None
 
     @property
     def paper(self) -> str:
@@ -120,14 +113,10 @@ class Study:
 
     def table(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the table of the paper's numbers beside ours."""
-        if self.old:
-            return self.old(rows)
         return self._by(self.made, rows)
 
     def claims(self, rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         """Yield each claim, what was measured, and the verdict."""
-        if self.judges:
-            yield from self.judges(rows)
         for each in self.criteria:
             yield from self._by(each, rows)
 
@@ -150,11 +139,6 @@ def studies() -> dict[str, Study]:
     """Return all studies by name, paper by paper."""
     found = {}
     for paper in PAPERS:
-        if not Path(__file__).with_name(f"{paper}.toml").exists():
-            modules = [m for m in MODULES if m.startswith(paper)]
-            for m in modules:
-                found |= {e.name: e for e in import_module(f"reproduction.{m}").STUDIES}
-            continue
         text = Path(__file__).with_name(f"{paper}.toml").read_text("utf-8")
         rows = tomllib.loads(text)
         for name, row in rows.items():
