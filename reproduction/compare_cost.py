@@ -35,12 +35,10 @@ def seconds_of(
 
 
 def timed(rows: pd.DataFrame) -> Iterator[tuple[Job, pd.DataFrame]]:
-    """Yield each job and the seconds of its rules, round by round, without the first."""
+    """Yield each job and its rules' seconds, round by round, without the first."""
     for data, mine in rows[rows["seed"] > 0].groupby("data", sort=False):
-        yield (
-            job_of(data),
-            mine.pivot(index="label", columns="seed", values="seconds_cpu"),
-        )
+        spent = mine.pivot(index="label", columns="seed", values="seconds_cpu")
+        yield job_of(data), spent
 
 
 def table(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:

@@ -229,10 +229,10 @@ def tests_at(rows: pd.DataFrame, level: float) -> pd.Series:
 
 
 def levelled(rows: pd.DataFrame) -> dict[str, pd.Series]:
-    """Return the test errors at the lowest training error that all runs reach, by label.
+    """Return the test errors by label, at the training error that all runs reach.
 
-    Each test error is interpolated between the first look of a run whose training error
-    is that low and the look before it.
+    It is the lowest such, and each test error is interpolated between the first look of
+    a run whose training error is that low and the look before it.
     """
     level = rows.groupby(["label", "seed"], sort=False)["train"].min().max()
     return {label: tests_at(mine, level) for label, mine in rows.groupby("label")}

@@ -162,7 +162,8 @@ def faster(
     goals : mapping, the ``accuracy`` [%] and the ``loss`` whose time is taken
     clocks : sequence of str, what "faster" is judged by
     """
-    pair = rows[rows["label"].isin((a, b))].assign(epoch=rows["look"])
+    pair = rows[rows["label"].isin((a, b))]
+    pair = pair.assign(epoch=pair["look"])
     for column, goal in goals.items():
         for claim, told, held in faster_claims(
             f"VI-B: {a} converges faster than {b}",
@@ -175,8 +176,8 @@ def faster(
         ):
             reached = f"s to {column} " in claim
             yield claim, told, held if reached else at_the_end(held, pair)
-    claim = f"VI-B: {a} ends above {b}, last accuracy"
-    for claim, told, held in led(claim, by_label(pair, "accuracy"), a, b):
+    ends, said = by_label(pair, "accuracy"), f"VI-B: {a} ends above {b}, last accuracy"
+    for claim, told, held in led(said, ends, a, b):
         yield claim, told, at_the_end(held, pair)
 
 

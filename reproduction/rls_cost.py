@@ -63,7 +63,7 @@ def seconds_table(rows: pd.DataFrame, printed: Mapping[str, float]) -> pd.DataFr
 def about(
     rows: pd.DataFrame, printed: Mapping[str, float], *, claim: str, margin: float
 ) -> Iterator[Judged]:
-    """Judge whether the ratios are at most those of the paper, from a GPU, and a bit."""
+    """Judge whether ratios are at most a margin above those of the paper's GPU."""
     takes = rows.groupby("label")["unit"].nunique()
     for label, row in seconds_table(rows, printed).dropna().iterrows():
         number, here = row["paper, on its GPU"], row["times Adam's"]

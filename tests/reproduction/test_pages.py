@@ -24,22 +24,21 @@ from labkit.lab.claims import (
 from labkit.lab.race import View
 from reproduction import (
     bpls,
-    compare,
     coverage,
     criteria,
     drawing,
     pages,
     results,
-    rls,
     units,
 )
 from reproduction.command import CLAIMS, DOCS, RESULTS
 from reproduction.criteria import NOT_AT_END, NOT_CONTRADICTED, of_runs
 from reproduction.drawing import Chart
-from reproduction.studies import PAPERS, studies
+from reproduction.studies import PAPERS, find_study, studies
 
 FEW = of_runs(YES, 1)
 ROOT = Path(__file__).resolve().parents[2]
+MNIST, PIXELS = find_study("rls/fig2a-3a"), find_study("rls/standardised")
 
 
 @pytest.fixture(scope="module")
@@ -146,11 +145,11 @@ def test_what_was_not_run_stands_there_with_its_command(tmp_path):
 
 
 def test_units_that_were_not_run_are_named():
-    units = rls.PIXELS.units | {"RLS-9": {}, "Adam-9": {}}
-    rows = results.frame(results.path_of(rls.PIXELS, RESULTS))
+    units = PIXELS.units | {"RLS-9": {}, "Adam-9": {}}
+    rows = results.frame(results.path_of(PIXELS, RESULTS))
     for each, end in (
-        (rls.PIXELS, "are done."),
-        (replace(rls.PIXELS, units=units), "not run: RLS-9, Adam-9."),
+        (PIXELS, "are done."),
+        (replace(PIXELS, units=units), "not run: RLS-9, Adam-9."),
     ):
         whole = pages.section(each, RESULTS, rows, drawn=())
         (told,) = [part for part in whole if "units are done" in part]
@@ -158,9 +157,9 @@ def test_units_that_were_not_run_are_named():
 
 
 def test_a_figure_goes_with_its_results(tmp_path):
-    figure = tmp_path / f"docs/{rls.MNIST.name}-1.svg"
+    figure = tmp_path / f"docs/{MNIST.name}-1.svg"
     table, folder = tmp_path / "claims.csv", tmp_path / "results"
-    for study in (rls.MNIST, compare.RIVALS):
+    for study in (MNIST, find_study("compare/rivals")):
         path = results.path_of(study, folder)
         path.parent.mkdir(parents=True)
         shutil.copy(results.path_of(study, RESULTS), path)
