@@ -52,35 +52,23 @@ class CloudKnobs:
     # fmt: on
 
 
-class Cloud(NamedTuple):
-    """The draws of a method in the plane of the exact gradient and the largest noise.
+class Clouds(NamedTuple):
+    """The draws of each method, by the exact gradient and by the largest noise.
 
     The unit is the length of the exact gradient, which is (1, 0).
     """
 
-    points: np.ndarray  # (draws, 2)
-    noise: float  # relative variance, of all directions
-
-    @property
-    def reach(self) -> float:
-        """Half the width of a plane that holds all but the farthest draws."""
-        far = np.abs(self.points - [1.0, 0.0]).max(1)
-        return rounded_up(np.quantile(far, FAR), least=1e-7)
-
-
-class Clouds(NamedTuple):
-    """The clouds of one step."""
-
     rank: int
-    clouds: tuple[Cloud, ...]  # in the order of NOISY
-    reach: tuple[float, ...]  # of each plane; OK's is that of one term
+    points: tuple[np.ndarray, ...]  # (draws, 2), in the order of NOISY
+    noise: tuple[float, ...]  # relative variance, of all directions
+    reach: tuple[float, ...]  # half the width of each plane; OK's is that of one term
 
 
 @lru_cache(maxsize=32)
 def cloud_path(
     method: str, rank: int, text: Text, hidden: int, seed: int
-) -> tuple[Cloud, ...]:
-    """Return a method's cloud after each of the first characters.
+) -> list[tuple[np.ndarray, float]]:
+    """Return a method's draws (100, 2) and noise after each of the first characters.
 
     The cost is that of 100 draws; O(draws^2 P) for the plane of P weights.
     """
@@ -92,8 +80,8 @@ def cloud_path(
         frame = plane(draws, truth, across)
         across = frame[1]
         noise = float(relative_variance(drawn[method], exact))
-        found.append(Cloud((draws @ frame.T).numpy(), noise))
-    return tuple(found)
+        found.append(((draws @ frame.T).numpy(), noise))
+    return found
 
 
 def cloud_rows(knobs: CloudKnobs, text: Text) -> Iterator[dict]:
@@ -103,11 +91,17 @@ def cloud_rows(knobs: CloudKnobs, text: Text) -> Iterator[dict]:
     one_term, paths["OK"] = paths["OK"], cloud_path("OK", knobs.rank, *shared)
     share = operations(text, knobs.hidden, knobs.rank)
     for step in range(STEPS):
-        clouds = tuple(path[step] for path in paths.values())
-        reach = (one_term[step].reach, *(cloud.reach for cloud in clouds[1:]))
-        row = {f"noise {name}": path[step].noise for name, path in paths.items()}
-        row |= {"step": step + 1, "rank": knobs.rank, "operations": share}
-        yield row | {"pictures": Clouds(knobs.rank, clouds, reach)}
+        points, noise = zip(*(path[step] for path in paths.values()), strict=True)
+        reach = tuple(map(reach_of, (one_term[step][0], *points[1:])))
+        row = {f"noise {name}": each for name, each in zip(NOISY, noise, strict=True)}
+        row |= {"step": step + 1, "operations": share}
+        yield row | {"pictures": Clouds(knobs.rank, points, noise, reach)}
+
+
+def reach_of(points: np.ndarray) -> float:
+    """Return half the width of a plane that holds all but the farthest draws."""
+    far = np.abs(points - [1.0, 0.0]).max(1)
+    return rounded_up(np.quantile(far, FAR), least=1e-7)
 
 
 def operations(text: Text, hidden: int, rank: int) -> float:
@@ -149,7 +143,7 @@ def picture(now: Clouds | None, before: Clouds | None) -> dict:
     """Draw the clouds side by side, with OK's before in grey."""
     names = [label("OK", now.rank) if now else "OK", "KF-RTRL", "UORO"]
     reach = now.reach if now else [2.0] * 3
-    noise = [f", noise {cloud.noise:.2g}" for cloud in now.clouds] if now else [""] * 3
+    noise = [f", noise {each:.2g}" for each in now.noise] if now else [""] * 3
     figure = planes(
         [f"{name}{number}" for name, number in zip(names, noise, strict=True)],
         ["along the exact gradient"] * 3,
@@ -159,39 +153,34 @@ def picture(now: Clouds | None, before: Clouds | None) -> dict:
         square=True,
     )
     if before:
-        grey = _spread(before.clouds[0].points, 1.0, GHOST, EARLIER)
-        put(figure, 0, [grey])
+        put(figure, 0, [_spread(before.points[0], 1.0, GHOST, EARLIER)])
     for i, colour in enumerate(NOISY.values() if now else ()):
-        cloud, named = now.clouds[i], ("exact gradient", "their mean, 95 %")
-        drawn = _traces(cloud.points, colour)
-        told = [t | {"showlegend": t["name"] in named and not i} for t in drawn]
-        put(figure, i, told)
+        points, share = now.points[i], DRAWS**-0.5
+        drawn = [
+            dots(points, colour, opacity=0.45, size=4),
+            _spread(points, 1.0, colour, dash="dot"),
+            arrow((0, 0), (1, 0), INK, "exact gradient"),
+            _spread(points, share, MEAN, "their mean, 95 %"),
+            dots(points.mean(0), MEAN, size=5),
+        ]
+        put(figure, i, drawn)
     return figure
 
 
-def _traces(points: np.ndarray, colour: str) -> list[dict]:
-    mean, share = points.mean(0), len(points) ** -0.5
-    return [
-        dots(points, colour, "draws", opacity=0.45, size=4),
-        _spread(points, 1.0, colour, "95 % of draws", dash="dot"),
-        arrow((0, 0), (1, 0), INK, "exact gradient"),
-        _spread(points, share, MEAN, "their mean, 95 %"),
-        dots(mean, MEAN, size=5),
-    ]
-
-
-def _spread(points: np.ndarray, share: float, colour: str, name: str, **line) -> dict:
+def _spread(
+    points: np.ndarray, share: float, colour: str, name: str = "", dash: str = "solid"
+) -> dict:
     """Return the ellipse of 95 % of normal draws, or of their mean with its share."""
-    covariance = np.cov(points.T)
-    return ellipse(points.mean(0), covariance, share * RADIUS, colour, name, **line)
+    covariance, radius = np.cov(points.T), share * RADIUS
+    return ellipse(points.mean(0), covariance, radius, colour, name, dash=dash)
 
 
 def _status(row: dict) -> str:
     return (
-        "relative variance: OK {noise OK:.2g}, KF-RTRL {noise KF-AVG:.2g}, UORO "
-        "{noise UORO:.3g}; a step of OK takes {operations:.0f} % of the operations of "
-        "exact RTRL"
-    ).format(**row)
+        f"relative variance: OK {row['noise OK']:.2g}, KF-RTRL "
+        f"{row['noise KF-AVG']:.2g}, UORO {row['noise UORO']:.3g}; a step of OK takes "
+        f"{row['operations']:.0f} % of the operations of exact RTRL"
+    )
 
 
 CLOUDS = Experiment(

@@ -1,15 +1,15 @@
 """What notebook 05 measures, and what it claims of it."""
 
-import math
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
 import pandas as pd
 
 from labkit.instruments import gradient_cosine
+from labkit.lab.books.shared import judged
 from labkit.lab.datasets import Text
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
-from labkit.lab.panels.figures.theme import COLOURS, axis, layout
+from labkit.lab.panels.figures.theme import axis, layout
 from labkit.lab.panels.measured import Finding, Measurement
 from labkit.lab.rtrl.training import (
     Network,
@@ -82,41 +82,30 @@ def all_methods(
 def less_noise(rows: pd.DataFrame) -> Finding:
     """Judge whether OK's terms are worth more than as many averaged copies."""
     rank = int(rows.loc[rows["method"].str.endswith("KF-AVG"), "terms"].max())
-    trained = rows[rows["network"] == TRAINED].set_index("method")[VARIANCE]
-    ours, copies = (trained[label(name, rank)] for name in ("OK", "KF-AVG"))
-    error = math.hypot(SHARE * copies.sem(), ours.sem())
-    words = (
-        f"{label('OK', rank)} has {ours.mean():.3g} ± {ours.sem():.1g}, "
-        f"{label('KF-AVG', rank)} {copies.mean():.3g} ± {copies.sem():.1g}"
+    trained = rows[rows["network"] == TRAINED].pivot(
+        index="draw", columns="method", values=VARIANCE
     )
-    return Finding(words, SHARE * copies.mean() - ours.mean(), error)
+    ours, copies = (trained[label(name, rank)] for name in ("OK", "KF-AVG"))
+    words = f"{ours.name} has {ours.mean():.3g}, {copies.name} {copies.mean():.3g}: "
+    return judged(words + "a tenth of that is {} more", SHARE * copies - ours)
 
 
 def figure(rows: pd.DataFrame) -> Figure:
     """Draw the relative variance of each method, before and after training."""
     means = rows.groupby(["network", "method"], sort=False)[VARIANCE].mean()
+    marks = {"type": "scatter", "mode": "markers", "marker": {"size": 10}}
     data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": of,
-            "x": means[of].tolist(),
-            "y": means[of].index.tolist(),
-            "marker": {"color": COLOURS[place], "size": 10, "symbol": symbol},
-        }
-        for place, (of, symbol) in enumerate(
-            ((UNTRAINED, "circle-open"), (TRAINED, "circle"))
-        )
+        marks | {"name": of, "x": means[of].tolist(), "y": means[of].index.tolist()}
+        for of in (UNTRAINED, TRAINED)
     ]
     made = layout(width=720, height=420)
-    made["xaxis"] = axis("relative variance of the gradient") | {"type": "log"}
-    made["yaxis"] = {"categoryorder": "array", "automargin": True}
-    made["yaxis"]["categoryarray"] = means[TRAINED].index.tolist()[::-1]
+    made["xaxis"] = axis("relative variance of the gradient", log=True)
+    made["yaxis"] = {"autorange": "reversed", "automargin": True}
     caption = (
         "Training makes the gradient harder to follow for each method. OK's terms are "
         "worth far more than as many averaged copies of KF-RTRL."
     )
-    words = [panel_text("Noise of all methods", "method", "relative variance")]
+    words = [panel_text("Noise of all methods", "method", VARIANCE)]
     return describe({"data": data, "layout": made}, caption, words)
 
 

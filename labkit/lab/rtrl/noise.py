@@ -9,10 +9,11 @@ from labkit.lab.rtrl.training import (
     Network,
     estimates,
     make_learner,
-    network_for,
+    new_network,
     noise_numbers,
+    train_network,
 )
-from labkit.rtrl import LEARNERS, OK
+from labkit.rtrl import LEARNERS
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,6 @@ class NoiseKnobs:
         1, low=1, high=16, unit="terms",
         help="of OK and B-OK; copies of KF-AVG, steps of TBPTT",
         about="the noise: relative_variance",
-        # Only OK's sum can be written with other terms without bias.
-        restart=lambda knobs: LEARNERS[knobs.method].learner is not OK,
         look_for="How far does the relative variance fall with two terms?")
     trained: bool = knob(
         True, help="on the text, before", about="the noise: relative_variance",
@@ -38,12 +37,8 @@ class NoiseKnobs:
         16, low=8, high=256, unit="units", help="n",
         about="the noise: relative_variance",
         look_for="The spectrum grows, and OK's relative variance hardly changes.")
-    batch: int = knob(
-        1, low=1, high=8, unit="sequences", help="summed",
-        about="the noise: relative_variance",
-        look_for="Does the noise shrink beside the exact gradient?")
     seed: int = knob(
-        0, low=0, high=99, label="draw the signs again", restart=False,
+        0, low=0, high=99, label="draw the signs again",
         look_for="Do the curves move? Their level stays.")
     # fmt: on
 
@@ -59,7 +54,7 @@ def noise_rows(
 
     Parameters
     ----------
-    knobs : NoiseKnobs; ``rank`` (of OK) and ``seed`` hold from the next step on
+    knobs : NoiseKnobs
     read : callable, returns the text, which is read from its beginning
     networks : dict of hidden units to trained networks, used and filled
     updates : int, of the training
@@ -70,24 +65,22 @@ def noise_rows(
     dict
         :func:`~labkit.lab.rtrl.training.noise_numbers` of ``method``.
     """
-    networks, text = {} if networks is None else networks, read()
-    step, network = yield from network_for(
-        knobs.trained, knobs.hidden, text, networks, updates
-    )
-    rank, seed, sequences = knobs.rank, knobs.seed, knobs.batch
-    learner = make_learner(
-        knobs.method, rank, network.cell, batch_size=draws * sequences, seed=seed
-    )
-    for drawn, exact in estimates(network, {"": learner}, text, sequences):
-        step += 1
+    text, networks, step = read(), {} if networks is None else networks, 0
+    hidden, device = knobs.hidden, text.tokens.device
+    network = networks.get(hidden)
+    if not knobs.trained:
+        network = new_network(len(text.symbols), hidden, device=device)
+    elif network is None:
+        for step, network in train_network(text, hidden, updates=updates):
+            row = {"step": step, "measured": False, "bits": network.bits}
+            yield row | {"updates": updates}
+        networks[hidden] = network
+    options = {"batch_size": draws, "seed": knobs.seed}
+    learner = make_learner(knobs.method, knobs.rank, network.cell, **options)
+    drawing = estimates(network, {"": learner}, text)
+    for step, (drawn, exact) in enumerate(drawing, start=step + 1):
         numbers = noise_numbers(learner, drawn[""], exact)
         yield {"step": step, "measured": True, "draws": draws} | numbers
-        if knobs.seed != seed:
-            seed = knobs.seed
-            learner.generator.manual_seed(seed)
-        if knobs.rank != rank and isinstance(learner, OK):
-            rank = knobs.rank
-            learner.change_rank(rank)
 
 
 CAPTION = (
@@ -96,16 +89,11 @@ CAPTION = (
 )
 
 
-def training_status(row: Mapping) -> str:
-    """Return the progress of a training in words, from a row of ``network_for``."""
+def _status(row: Mapping) -> str:
+    if row["measured"]:
+        return f"{row['draws']} draws; mean cosine {row['cosine']:.3f}"
     done = f"training: update {row['step']} of {row['updates']}"
     return f"{done}, {row['bits']:.2f} bits per character"
-
-
-def _status(row: Mapping) -> str:
-    if not row["measured"]:
-        return training_status(row)
-    return "{draws} draws; mean cosine {cosine:.3f}".format(**row)
 
 
 NOISE = Experiment(
@@ -113,11 +101,9 @@ NOISE = Experiment(
     NoiseKnobs,
     noise_rows,
     (
+        Lines(("cosine",), "Gradient cosine with exact RTRL", "cosine"),
         Lines(
-            {"cosine": "mean of the draws"}, "Gradient cosine with exact RTRL", "cosine"
-        ),
-        Lines(
-            {"relative_variance": "of the gradient"},
+            ("relative_variance",),
             "Relative variance of the gradient",
             "|dW' - dW|² / |dW|²",
             log=True,

@@ -148,85 +148,46 @@ def make_learner(
 
 
 def estimates(
-    network: Network,
-    learners: Mapping[str, Learner],
-    source: Text | Iterable[Symbols],
-    sequences: int = 1,
+    network: Network, learners: Mapping[str, Learner], source: Text | Iterable[Symbols]
 ) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
     """Yield the gradients of learners and of exact RTRL, with frozen weights.
 
-    A learner's batch holds all its draws, R = batch_size / ``sequences``. They read the
-    same sequences and differ only in their signs, so one exact learner serves all.
-    It yields the draws (R, m, K n) by name and the exact gradient (m, K n), summed over
-    the sequences. Between two steps the caller may change the learners.
+    A learner's batch holds its draws, R = batch_size. They read the same sequence and
+    differ only in their signs, so one exact learner serves all. It yields the draws
+    (R, m, K n) by name and the exact gradient (m, K n).
     """
     stream, cell, weight = source, network.cell, network.cell.weight
     if isinstance(source, Text):
-        stream = CharStream(
-            source.tokens,
-            cell.input_size,
-            sequences,
-            reset_every=0,
-            device=weight.device,
-            dtype=weight.dtype,
-        )
-    exact = RTRL(cell, batch_size=sequences)
+        options = {"device": weight.device, "dtype": weight.dtype}
+        stream = CharStream(source.tokens, cell.input_size, 1, reset_every=0, **options)
+    exact = RTRL(cell, batch_size=1)
     for x, target, restart in stream:
         exact.reset(restart)
         _, dL_dh, _ = network.readout.loss(exact.step(x), target)
         drawn = {}
         for name, learner in learners.items():
-            repeats = learner.batch_size // sequences
-            learner.reset(restart.repeat(repeats))
-            learner.step(x.repeat(repeats, 1))
-            each = learner.per_sequence_gradient(dL_dh.repeat(repeats, 1))
-            drawn[name] = each.unflatten(0, (repeats, sequences)).sum(1)
+            draws = learner.batch_size
+            learner.reset(restart.repeat(draws))
+            learner.step(x.repeat(draws, 1))
+            drawn[name] = learner.per_sequence_gradient(dL_dh.repeat(draws, 1))
         yield drawn, exact.gradient(dL_dh)
 
 
 def noise_numbers(learner: Learner, drawn: Tensor, truth: Tensor) -> dict[str, float]:
     """Return numbers that compare draws (R, m, K n) with the exact gradient.
 
-    They are ``cosine`` and ``cosine_sd`` over the draws and the gradient's
-    ``relative_variance``; for OK also the spectrum ``d1``, ``d2``, ... (first
+    They are the draws' mean ``cosine`` and the gradient's ``relative_variance``; for OK
+    also the spectrum ``d1``, ``d2``, ... (first
     sequence), its water ``level``, and the step's own mixing error relative to |d|^2,
     ``drawn`` (mean over the draws) beside ``theorem``.
     """
-    cosine = gradient_cosine(drawn, truth)
-    row = {"cosine": float(cosine.mean()), "cosine_sd": float(cosine.std())}
+    row = {"cosine": float(gradient_cosine(drawn, truth).mean())}
     row["relative_variance"] = float(relative_variance(drawn, truth))
-    if isinstance(learner, OK) and not learner.biased:
-        row.update(_mixing(learner))
-    return row
-
-
-def _mixing(learner: OK) -> dict[str, float]:
-    """Return the spectrum, level and noise of the learner's last mixing."""
+    if not isinstance(learner, OK) or learner.biased:
+        return row
     d, Y, rank = learner.spectrum, learner.mixing, learner.rank
     size = d.square().sum(-1).mean().clamp_min(1e-300)
     error = (Y @ Y.mT - torch.diag_embed(d)).square().sum((-2, -1)).mean()
-    row = {f"d{i}": float(v) for i, v in enumerate(d[0], start=1)}
-    row["level"] = float(water_level(d[:1], rank))
-    row["drawn"] = float(error / size)
-    row["theorem"] = float(minimum_variance(d, rank).mean() / size)
-    return row
-
-
-def network_for(
-    trained: bool, hidden: int, text: Text, networks: dict[int, Network], updates: int
-) -> Iterator[dict]:
-    """Yield a row for each update of the training, if there is one to be made.
-
-    It returns how many there were, and the network, kept in ``networks`` by ``hidden``.
-    """
-    step = 0
-    if not trained:
-        symbols, device = len(text.symbols), text.tokens.device
-        return step, new_network(symbols, hidden, device=device)
-    if hidden not in networks:
-        for step, network in train_network(text, hidden, updates=updates):
-            row = {"step": step, "measured": False, "bits": network.bits}
-            row["updates"] = updates
-            yield row
-        networks[hidden] = network
-    return step, networks[hidden]
+    row |= {f"d{i}": float(v) for i, v in enumerate(d[0], start=1)}
+    row |= {"level": float(water_level(d[:1], rank)), "drawn": float(error / size)}
+    return row | {"theorem": float(minimum_variance(d, rank).mean() / size)}

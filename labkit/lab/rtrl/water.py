@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from labkit.lab.panels import Experiment, knob
+from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.kinds import KEPT, MIXED
 from labkit.lab.panels.figures.planes import GHOST, handles, path, planes, put
-from labkit.lab.panels.figures.theme import COLOURS, INK
+from labkit.lab.panels.figures.theme import INK
 from labkit.lab.problem import seeded
 from labkit.rtrl.low_rank import (
     minimum_variance,
@@ -21,10 +22,11 @@ from labkit.rtrl.low_rank import (
     water_level,
 )
 
-TALL, DRAWS = 4.0, 40  # of a bar at most; draws that are shown
+TALL = 4.0  # of a bar at most
 BARS = ("first", "second", "third", "fourth", "fifth")
-MEAN = COLOURS[4]  # of the draws
-_bar = partial(knob, low=0.0, high=TALL, step=0.1)
+AT = np.arange(1, len(BARS) + 1)
+EDGES = (0.4, 5.6)
+_bar = partial(knob, low=0.0, high=TALL, step=0.1, help="singular value")
 
 
 @dataclass(frozen=True)
@@ -35,146 +37,116 @@ class WaterKnobs:
     rank: int = knob(
         2, low=1, high=5, unit="terms", help="of five that are left",
         look_for="How far does the level fall, and who stands above it?")
-    first: float = _bar(3.0, label="first bar", help="singular value",
+    first: float = _bar(3.0, label="first bar",
                         look_for="Above the level: does its height matter at all?")
-    second: float = _bar(1.0, label="second bar", help="singular value",
+    second: float = _bar(1.0, label="second bar",
                          look_for="At which height does it come out of the water?")
-    third: float = _bar(0.8, label="third bar", help="singular value",
-                        look_for="At 0: is there less to mix?")
-    fourth: float = _bar(0.5, label="fourth bar", help="singular value",
-                         look_for="Does the level rise with it?")
-    fifth: float = _bar(0.3, label="fifth bar", help="singular value",
-                        look_for="At 0: is there less to mix?")
+    third: float = _bar(0.8, label="third bar", look_for="At 0: is less mixed?")
+    fourth: float = _bar(0.5, label="fourth bar", look_for="Does the level rise too?")
+    fifth: float = _bar(0.3, label="fifth bar", look_for="At 0: is less mixed?")
     seed: int = knob(0, low=0, high=99, label="draw the signs again",
                      look_for="Other signs: is a draw any nearer?")
     # fmt: on
 
 
 class Water(NamedTuple):
-    """One draw of the bars, and the errors of the mean of all draws so far."""
+    """One draw of the bars, and the mean of all draws so far."""
 
     d: np.ndarray  # (5,)
     level: float
     signs: np.ndarray  # (5,)
     drawn: np.ndarray  # (5, 5)
-    off: np.ndarray  # (draws,) squared distances of the mean from the diagonal of d
-    noise: float  # of one draw, as the theorem has it
+    mean: np.ndarray  # (5, 5)
 
 
-def one_draw(knobs: WaterKnobs, signs: torch.Tensor) -> Water:
-    """Return one draw of the bars with these signs (5,)."""
+def draw(knobs: WaterKnobs, signs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the bars (5,), one draw of them (5, 5), the level, and Theorem 6's noise.
+
+    ``signs`` are (5,). The level is 0 if all values are kept.
+    """
     d = torch.tensor([getattr(knobs, bar) for bar in BARS], dtype=torch.float64)
     falling = d.argsort(descending=True, stable=True)
     L, R = optimal_low_rank(torch.diag(d[falling]), knobs.rank, signs[falling])
-    place = falling.argsort()
-    made = (L @ R.mT)[place][:, place]
-    off = (made - torch.diag(d)).square().sum()[None]
-    noise = float(minimum_variance(d[falling], knobs.rank))
-    level = level_at(d[falling], knobs.rank)
-    return Water(d.numpy(), level, signs.numpy(), made.numpy(), off.numpy(), noise)
-
-
-def level_at(d: torch.Tensor, rank: int) -> float:
-    """Return the water level of non-increasing d, or 0 if all values are kept."""
-    return float(water_level(d, rank)) if rank < len(d) else 0.0
+    place, kept = falling.argsort(), knobs.rank == len(d)
+    level = d.new_zeros(()) if kept else water_level(d[falling], knobs.rank)
+    noise = minimum_variance(d[falling], knobs.rank)
+    return d, (L @ R.mT)[place][:, place], level, noise
 
 
 def water_rows(knobs: WaterKnobs) -> Iterator[dict]:
     """Yield one row for each draw of the signs."""
     g, like = seeded(knobs.seed), torch.zeros((), dtype=torch.float64)
-    total, off = 0, []
+    total = 0
     for step in count(1):
-        made = one_draw(knobs, random_signs((len(BARS),), like, g))
-        total = total + made.drawn
-        mean = total / (len(off) + 1)
-        off.append(float(np.square(mean - np.diag(made.d)).sum()))
-        row = {"step": step, "noise": float(made.off[0]), "theorem": made.noise}
-        row["level"], row["of the mean"] = made.level, off[-1]
-        row["pictures"] = made._replace(off=np.array(off))
-        yield row
+        signs = random_signs((len(BARS),), like, g)
+        d, drawn, level, noise = draw(knobs, signs)
+        total = total + drawn
+        numbers = {"theorem": float(noise), "level": float(level)}
+        for name, matrix in (("noise", drawn), ("of the mean", total / step)):
+            numbers[name] = float((matrix - torch.diag(d)).square().sum())
+        found = (part.numpy() for part in (signs, drawn, total / step))
+        pictures = Water(d.numpy(), float(level), *found)
+        yield {"step": step} | numbers | {"pictures": pictures}
 
 
 def dragged(
-    now: Water,
+    _now: Water,
     _knobs: WaterKnobs,
-    name: str,
+    _name: str,
     index: int,
     point: tuple[float, float],
 ) -> dict[str, float]:
-    """Return the value of the dragged bar, or the rank of the nearest water level."""
-    if name == "bars":
-        return {BARS[index]: round(point[1], 1)}
-    d = torch.tensor(now.d).sort(descending=True).values
-    off = {rank: abs(level_at(d, rank) - point[1]) for rank in range(1, 6)}
-    return {name: min(off, key=off.get)}
+    """Return the value of the dragged bar."""
+    return {BARS[index]: round(point[1], 1)}
 
 
 CAPTION = (
     "Terms above the water level (dashed) are kept; those below are raised to it and "
     "mixed, with signs that are drawn anew at each step. One draw shows what they make "
     "of the diagonal matrix of the bars. Each draw is equally far from that matrix, as "
-    "the theorem says, and the squared distance of the mean of n draws is n times less."
+    "the theorem says; in the mean of the draws the mixture fades."
 )
 
 
 def picture(now: Water | None, before: Water | None) -> dict:
-    """Draw the bars, one draw, and the distance of the mean from them."""
+    """Draw the bars, one draw, and the mean of the draws."""
+    square = (0.5, 5.5), (5.5, 0.5)
     figure = planes(
-        [
-            "Terms, and the level",
-            "One draw",
-            "Distance of the mean",
-        ],
-        ["term", "column", "draws"],
-        ["singular value", "row", "squared"],
-        [((0.4, 5.6), (0, 1.1 * TALL)), ((0.5, 5.5), (5.5, 0.5)), ((0, 1), (0, 1))],
+        ["Terms, and the level", "One draw", "Mean of the draws"],
+        ["term", "column", "column"],
+        ["singular value", "row", ""],
+        [(EDGES, (0, 1.1 * TALL)), square, square],
         caption=CAPTION,
     )
-    low = np.log10(now.noise / DRAWS / 30) if now and now.noise else -4
-    ends = {"xaxis3": (0, np.log10(DRAWS)), "yaxis3": (low, max(low + 3.5, 1))}
-    for name, limits in ends.items():
-        look = {"type": "log", "range": limits, "nticks": 4, "tickformat": "~g"}
-        figure["layout"][name] |= look
     if now:
         put(figure, 0, _bars(now))
-        heat = {"type": "heatmap", "z": now.drawn, "colorscale": "RdBu", "zmid": 0}
-        at = np.arange(1, len(now.d) + 1)
-        put(figure, 1, [heat | {"x": at, "y": at, "showscale": False}])
-        n = np.arange(1, DRAWS + 1)
-        theory = path(np.c_[n, now.noise / n], INK, "theorem / n", dash="dot")
-        mean = path(np.c_[n[: len(now.off)], now.off], MEAN, "mean of the draws")
-        put(figure, 2, [trace | {"showlegend": True} for trace in (theory, mean)])
-    off = before.off if before else ()
-    if len(off):
-        n = np.arange(1, len(off) + 1)
-        ghost = path(np.c_[n, off], GHOST, "an earlier run")
-        put(figure, 2, [ghost | {"showlegend": True}])
+        for plane, matrix in enumerate((now.drawn, now.mean), start=1):
+            heat = {"type": "heatmap", "z": matrix, "colorscale": "RdBu", "zmid": 0}
+            heat |= {"zmax": TALL, "zmin": -TALL, "showscale": False}
+            put(figure, plane, [heat | {"x": AT, "y": AT}])
+    if before:
+        put(figure, 0, [path([(x, before.level) for x in EDGES], GHOST, EARLIER)])
     return figure
 
 
 def _bars(now: Water) -> list[dict]:
-    at, mixed = np.arange(1, len(now.d) + 1), now.d < now.level
-    drawn = []
+    mixed, drawn = now.d < now.level, []
     for name, which, tint in (("kept", ~mixed, KEPT), ("mixed", mixed, MIXED)):
         look = {"type": "bar", "width": 0.8, "name": name, "marker": {"color": tint}}
-        drawn.append(look | {"x": at[which], "y": now.d[which]})
-    signs = [("−", "+")[int(sign > 0)] for sign in now.signs[mixed]]
+        drawn.append(look | {"x": AT[which], "y": now.d[which]})
+    signs = np.where(now.signs[mixed] > 0, "+", "−").tolist()
     above = {"type": "scatter", "mode": "text", "textfont": {"size": 16}}
-    heights = np.full(len(signs), now.level)
-    drawn.append(above | {"x": at[mixed], "y": heights, "text": signs})
-    drawn[-1] |= {"textposition": "top center", "name": ""}
-    ends = [(0.4, now.level), (5.6, now.level)]
-    level = path(ends, INK, "water level", dash="dash")
-    drawn.append(level | {"showlegend": False})  # the caption names it
-    beside = np.c_[np.arange(0.5, 6), np.full(6, now.level)]
-    return [*drawn, handles(beside, "rank"), handles(np.c_[at, now.d], "bars")]
+    above |= {"x": AT[mixed], "y": np.full(len(signs), now.level), "text": signs}
+    level = path([(x, now.level) for x in EDGES], INK, "water level", dash="dash")
+    bars = handles(np.c_[AT, now.d], "bars")
+    return [*drawn, above | {"textposition": "top center", "name": ""}, level, bars]
 
 
 def _status(row: Mapping) -> str:
     return (
-        "this draw {noise:.3f} off, squared; theorem {theorem:.3f}; the mean "
-        "{of the mean:.4f}"
-    ).format_map(row)
+        f"this draw is {row['noise']:.3f} off, squared, and the theorem's value is "
+        f"{row['theorem']:.3f}; the mean is {row['of the mean']:.4f} off"
+    )
 
 
 WATER = Experiment(
