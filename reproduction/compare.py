@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from labkit.lab.books.rtrl_training import Network, make_learner, new_network
 from labkit.lab.claims import NO, YES
 from labkit.lab.compare.rules import (
     AUTOENCODERS,
@@ -27,7 +28,6 @@ from labkit.lab.compare.rules import (
 )
 from labkit.lab.problem import Problem, load_problem, percent, squared_error
 from labkit.lab.race import FAILURES, Race, spread
-from labkit.lab.rtrl import Network, make_learner, new_network
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.lab.tuning import TUNING_SEED, Rule, Sizes, halton
 from labkit.rtrl import CharStream, train

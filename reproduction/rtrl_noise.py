@@ -8,14 +8,14 @@ from scipy.stats import t
 from torch import Tensor
 
 from labkit.instruments import gradient_cosine, relative_variance
-from labkit.lab.claims import UNDECIDED, plus_minus
-from labkit.lab.rtrl import (
+from labkit.lab.books.rtrl_training import (
     Network,
     estimates,
     make_learner,
     new_network,
     train_network,
 )
+from labkit.lab.claims import UNDECIDED, plus_minus
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.rtrl import TBPTT, CopyTask, train
 from labkit.rtrl.learners import label

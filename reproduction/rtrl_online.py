@@ -8,9 +8,9 @@ from functools import cache
 import torch
 from torch.nn.functional import nll_loss
 
+from labkit.lab.books.rtrl_training import Network, looks, make_learner, new_network
 from labkit.lab.datasets import Text, load, load_ptb
 from labkit.lab.problem import seeded
-from labkit.lab.rtrl import Network, looks, make_learner, new_network
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.rtrl import CharStream, CopyTask, train
 from labkit.rtrl.learners import label

@@ -151,7 +151,7 @@ def test_the_package_itself_opens_no_room():
         ("labkit.theorems.rls", "from labkit.lab.exercises import check"),
         ("labkit.lab.panels.live.stepper", "from labkit.rtrl import RTRL"),
         ("labkit.lab.command", "from reproduction.command import app"),
-        ("labkit.lab.race", "from labkit.lab.rtrl import water"),
+        ("labkit.lab.race", "from labkit.lab.books import rtrl"),
         ("reproduction.rtrl", "from labkit.lab.panels import LivePlot"),
         ("labkit.layers", "from labkit.rtrl import OK"),
     ],
@@ -168,7 +168,7 @@ def test_a_package_resolves_its_relative_imports_from_itself():
 def test_notebooks_do_not_run_notebooks_or_reproductions():
     assert violations("from labkit.lab.runs import run", "00_tour", room="notebooks")
     assert violations("from reproduction import show", "00_tour", room="notebooks")
-    line = "from labkit.lab.rtrl import noise"
+    line = "from labkit.lab.books import rtrl"
     assert not violations(line, "00_tour", room="notebooks")
 
 

@@ -70,7 +70,6 @@ __getattr__, __dir__, __all__ = lazily(
         "runs": ("report", "run", "sweep"),
         "hessian_free": (),
         "broad": (),
-        "rtrl": (),
         "compare": (),
     },
 )

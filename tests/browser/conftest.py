@@ -120,10 +120,9 @@ from labkit.lab.books.bpls_pair import PAIR
 from labkit.lab.broad import growth as broad
 from labkit.lab import compare
 from labkit.lab import hessian_free
-from labkit.lab import rtrl
 from labkit.lab.problem import load_problem
 from labkit.lab.panels import LiveLab, Opening
-from labkit.lab.books import rls
+from labkit.lab.books import rls, rtrl
 from labkit.lab.broad import columns, functions
 
 digits, text = load_problem("digits", samples=300), load("text")

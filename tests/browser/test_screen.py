@@ -272,7 +272,7 @@ def let_go(page):
 
 
 def drag_a_bar(page):
-    """There is another bar, another level and another rank at once."""
+    """There is another bar and another level at once."""
     page.look_at(".labkit-knob-fifth")
     level = page.script(CURVE, "water level")
     shown = ".labkit-knob-second .widget-readout"
@@ -284,12 +284,6 @@ def drag_a_bar(page):
     wait(lambda: page.script(CURVE, "water level") != level, "the level moves")
     at = lambda: page.script(HELD, "bars", 1)["at"][1]  # noqa: E731
     wait(lambda: at() == pytest.approx(said()), "the bar stands where the knob does")
-    level, held = page.script(CURVE, "water level"), press(page, "rank", 5)
-    pull(page, held, 0, 80)
-    let_go(page)
-    rank = ".labkit-knob-rank .widget-readout"
-    wait(lambda: page.text(rank) == "3", "a lower level is of a higher rank")
-    wait(lambda: page.script(CURVE, "water level") != level, "the level moves")
 
 
 def measure(page, theme):

@@ -6,8 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from labkit.lab.books import rls
-from labkit.lab.rtrl import water
+from labkit.lab.books import rls, rtrl
 
 
 def test_the_start_that_is_dragged_is_that_of_both_paths():
@@ -21,23 +20,17 @@ def test_the_start_that_is_dragged_is_that_of_both_paths():
         rls.EllipseKnobs(start="1")
 
 
-def test_bars_and_the_level_are_held_where_they_are_drawn():
+def test_bars_are_held_where_they_are_drawn():
     def drawn(knobs):
-        *_, row = islice(water.water_rows(knobs), 12)
+        *_, row = islice(rtrl.water_rows(knobs), 12)
         return row["pictures"]
 
-    knobs = water.WaterKnobs()
+    knobs = rtrl.WaterKnobs()
     now = drawn(knobs)
-    held = {t["meta"]["touch"]: t for t in water._bars(now) if "meta" in t}
+    held = {t["meta"]["touch"]: t for t in rtrl._bars(now) if "meta" in t}
     assert held["bars"]["y"].tolist() == now.d.tolist() == [3.0, 1.0, 0.8, 0.5, 0.3]
-    assert (held["rank"]["y"] == now.level).all()
-    higher = water.dragged(now, knobs, "bars", 4, (1.0, 3.52))
+    higher = rtrl.dragged(now, knobs, "bars", 4, (1.0, 3.52))
     assert higher == {"fifth": 3.5}
-    knobs = replace(knobs, **higher)
-    then = drawn(knobs)
+    then = drawn(replace(knobs, **higher))
     assert then.d[4] == 3.5 and then.level > now.level
-    assert (then.signs == now.signs).all() and len(then.off) == 12
-    for rank in range(1, 6):
-        level = drawn(replace(knobs, rank=rank)).level
-        wanted = water.dragged(then, knobs, "rank", 2, (0.0, level + 0.01))
-        assert wanted == {"rank": rank}
+    assert (then.signs == now.signs).all()

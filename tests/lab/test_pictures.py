@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from labkit.lab.books import rls
+from labkit.lab.books import rls, rtrl
+from labkit.lab.books.rtrl_training import estimates, make_learner, new_network
 from labkit.lab.broad import columns, functions
 from labkit.lab.compare import live
 from labkit.lab.compare.live import RaceKnobs, race_looks
@@ -16,7 +17,6 @@ from labkit.lab.datasets import load
 from labkit.lab.panels import LiveLab
 from labkit.lab.panels.figures.captions import as_json
 from labkit.lab.panels.figures.planes import ellipse as edge_of
-from labkit.lab.rtrl import clouds, estimates, make_learner, new_network, water
 from labkit.rls import loss_mse
 from labkit.rls.update import gain
 from labkit.rtrl.low_rank import optimal_low_rank, water_level
@@ -100,7 +100,7 @@ def test_the_plane_holds_the_exact_gradient_and_the_largest_noise():
     truth = torch.randn(30, generator=g, dtype=torch.float64)
     stretch = torch.linspace(0.1, 3, 30, dtype=torch.float64)
     spray = stretch * torch.randn(500, 30, generator=g, dtype=torch.float64)
-    frame = clouds.plane(truth + spray, truth)
+    frame = rtrl.plane(truth + spray, truth)
     unit = frame * truth.norm()
     assert torch.allclose(frame @ truth, torch.tensor([1.0, 0]).double(), atol=1e-12)
     assert torch.allclose(unit @ unit.T, torch.eye(2).double(), atol=1e-12)
@@ -109,29 +109,29 @@ def test_the_plane_holds_the_exact_gradient_and_the_largest_noise():
         other = torch.randn(30, generator=g, dtype=torch.float64)
         other -= (other @ unit[0]) * unit[0]
         assert (spray @ (other / other.norm())).var() < spread
-    assert clouds.plane(truth + spray, truth, -frame[1])[1] @ frame[1] < 0
+    assert rtrl.plane(truth + spray, truth, -frame[1])[1] @ frame[1] < 0
 
 
 def test_the_cloud_has_the_estimators_mean_and_covariance():
-    *_, row = clouds.cloud_rows(clouds.CloudKnobs(rank=2), TEXT)
+    *_, row = rtrl.cloud_rows(rtrl.CloudKnobs(rank=2), TEXT)
     network = new_network(len(TEXT.symbols), 16)
     terms = {"OK": 2, "KF-AVG": 1, "UORO": 1}
-    for name, shown in zip(clouds.NOISY, row["pictures"].clouds, strict=True):
-        options = {"batch_size": clouds.DRAWS, "seed": 0}
+    shown = row["pictures"]
+    for name, points, noise in zip(rtrl.NOISY, shown.points, shown.noise, strict=True):
+        options = {"batch_size": rtrl.DRAWS, "seed": 0}
         learner = make_learner(name, terms[name], network.cell, **options)
         steps = estimates(network, {name: learner}, TEXT)
-        *_, (draws, truth) = islice(steps, clouds.STEPS)
+        *_, (draws, truth) = islice(steps, rtrl.STEPS)
         draws, truth = draws[name].flatten(1), truth.flatten()
-        frame = clouds.plane(draws, truth)
-        flip = np.sign(shown.points[:, 1] @ (draws @ frame[1]).numpy())
+        frame = rtrl.plane(draws, truth)
+        flip = np.sign(points[:, 1] @ (draws @ frame[1]).numpy())
         frame = frame.numpy() * [[1.0], [flip]]
         exact = draws.double().numpy()
         mean, covariance = exact.mean(0), np.cov(exact.T)
         close = {"rtol": 1e-3, "atol": 1e-5}
-        assert np.allclose(shown.points.mean(0), frame @ mean, **close)
-        wanted = frame @ covariance @ frame.T
-        assert np.allclose(np.cov(shown.points.T), wanted, **close)
-        assert row[f"noise {name}"] == pytest.approx(shown.noise)
+        assert np.allclose(points.mean(0), frame @ mean, **close)
+        assert np.allclose(np.cov(points.T), frame @ covariance @ frame.T, **close)
+        assert row[f"noise {name}"] == pytest.approx(noise)
 
 
 def test_ellipses_lie_at_their_distance():
@@ -207,26 +207,26 @@ WATERS += [{"fifth": 4.0, "second": 0.3, "rank": 3}]  # not in falling order
 
 @pytest.mark.parametrize("turned", WATERS)
 def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
-    row, now = run(water.water_rows, water.WaterKnobs, steps=5, **turned)
-    knobs = water.WaterKnobs(**turned)
-    assert now.d.tolist() == [getattr(knobs, bar) for bar in water.BARS]
+    row, now = run(rtrl.water_rows, rtrl.WaterKnobs, steps=5, **turned)
+    knobs = rtrl.WaterKnobs(**turned)
+    assert now.d.tolist() == [getattr(knobs, bar) for bar in rtrl.BARS]
     falling = np.argsort(-now.d, kind="stable")
     d, signs = torch.tensor(now.d[falling]), torch.tensor(now.signs[falling])
     L, R = optimal_low_rank(torch.diag(d), knobs.rank, signs)
     assert np.allclose(L @ R.mT, now.drawn[np.ix_(falling, falling)], atol=1e-12)
-    assert row["noise"] == pytest.approx(row["theorem"], abs=1e-9) == now.noise
-    assert now.off[0] == pytest.approx(now.noise, abs=1e-9) and len(now.off) == 5
-    figure = water.picture(now, None)
+    assert row["noise"] == pytest.approx(row["theorem"], abs=1e-9)
+    figure = rtrl.water_picture(now, None)
     level = 0.0 if knobs.rank == 5 else float(water_level(d, knobs.rank))
     points, _ = drawn(figure, "water level")
     assert np.allclose(points[:, 1], level)
     kept, mixed = (drawn(figure, name)[0][:, 1] for name in ("kept", "mixed"))
     assert (kept >= level - 1e-9).all() and (mixed < level).all()
     assert sorted([*kept, *mixed], reverse=True) == d.tolist()
-    (heat,) = (trace for trace in figure["data"] if trace["type"] == "heatmap")
-    assert (heat["z"] == now.drawn).all()
-    n, theory = drawn(figure, "theorem / n")[0].T
-    assert np.allclose(theory * n, now.noise)
+    heats = [trace["z"] for trace in figure["data"] if trace["type"] == "heatmap"]
+    assert (heats[0] == now.drawn).all()
+    draws = islice(rtrl.water_rows(knobs), 5)
+    mean = np.mean([each["pictures"].drawn for each in draws], axis=0)
+    assert np.allclose(heats[1], mean)
 
 
 # The regions

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labkit.lab import rtrl
+from labkit.lab.books import rtrl_training as rtrl
 from labkit.lab.compare.rules import CLASSIFIERS
 from labkit.lab.datasets import load
 from labkit.lab.problem import load_problem, percent, squared_error

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from labkit.lab.books import rls
+from labkit.lab.books import rls, rtrl
 from labkit.lab.broad import functions
 from labkit.lab.colours import NUMBERS
 from labkit.lab.hessian_free import bowl
@@ -24,7 +24,6 @@ from labkit.lab.panels.figures.theme import (
     style,
     template,
 )
-from labkit.lab.rtrl import clouds
 
 # What is left of linear RGB when one kind of cone is missing: Machado, Oliveira and
 # Fernandes (2009), "A physiologically-based model for simulation of color vision
@@ -156,9 +155,9 @@ def test_two_of_one_rule_differ_by_dash_and_none_takes_a_rules_colour():
 
 def test_pictures_draw_rules_in_the_colours_of_all_figures():
     assert rls.RULES == {name: colour_of(name) for name in rls.RULES}
-    shown = clouds.NOISY
+    shown = rtrl.NOISY
     assert shown == {name: colour_of(name) for name in shown}
-    assert len({*shown.values(), clouds.MEAN}) == len(shown) + 1
+    assert len({*shown.values(), rtrl.MEAN}) == len(shown) + 1
     ridge, greville = map(colour_of, functions.SOLVERS)
     assert ridge == colour_of("broad") != greville
     assert colour_of("Hessian-free") == bowl.STEP

@@ -177,9 +177,9 @@ def noise_numbers(learner: Learner, drawn: Tensor, truth: Tensor) -> dict[str, f
     """Return numbers that compare draws (R, m, K n) with the exact gradient.
 
     They are the draws' mean ``cosine`` and the gradient's ``relative_variance``; for OK
-    also the spectrum ``d1``, ``d2``, ... (first
-    sequence), its water ``level``, and the step's own mixing error relative to |d|^2,
-    ``drawn`` (mean over the draws) beside ``theorem``.
+    also the first draw's spectrum ``d1``, ``d2``, ..., its water ``level``, and the
+    step's own mixing error relative to |d|^2, ``drawn`` (mean over the draws) beside
+    ``theorem``.
     """
     row = {"cosine": float(gradient_cosine(drawn, truth).mean())}
     row["relative_variance"] = float(relative_variance(drawn, truth))

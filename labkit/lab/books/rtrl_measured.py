@@ -6,12 +6,7 @@ from itertools import islice
 import pandas as pd
 
 from labkit.instruments import gradient_cosine
-from labkit.lab.books.shared import judged
-from labkit.lab.datasets import Text
-from labkit.lab.panels.figures.captions import Figure, describe, panel_text
-from labkit.lab.panels.figures.theme import axis, layout
-from labkit.lab.panels.measured import Finding, Measurement
-from labkit.lab.rtrl.training import (
+from labkit.lab.books.rtrl_training import (
     Network,
     estimates,
     make_learner,
@@ -19,6 +14,11 @@ from labkit.lab.rtrl.training import (
     read_text,
     train_network,
 )
+from labkit.lab.books.shared import judged
+from labkit.lab.datasets import Text
+from labkit.lab.panels.figures.captions import Figure, describe, panel_text
+from labkit.lab.panels.figures.theme import axis, layout
+from labkit.lab.panels.measured import Finding, Measurement
 from labkit.rtrl.learners import label
 
 WARM, STEPS = 40, 60  # characters before, and those that are measured
