@@ -48,7 +48,7 @@ __getattr__, __dir__, __all__ = lazily(
                 "LineStepper",
                 "Lines",
             ),
-            *("LiveLab", "LivePlot", "Pictures", "Stepper", "curves", "heat_maps"),
+            *("LiveLab", "LivePlot", "Stepper", "curves", "heat_maps"),
             *("knob", "predictions", "within", "COLOURS"),
             *("Finding", "Measured", "Measurement", "Opening"),
         ),

@@ -135,9 +135,8 @@ def show(experiment, *problem, steps=3, **options):
     lab.run(steps)""",
     "show(rls.TRAINING, lambda _: digits, 16)",
     "show(bpls.WALK, lambda: digits)",
-    """shown = hessian_free.reconstructions(images.setting, interactive=True)
-knobs = hessian_free.knobs_of(images.setting)
-show(hessian_free.TRAINING, lambda: images, knobs=knobs, pictures=shown)""",
+    """knobs = hessian_free.knobs_of(images.setting)
+show(hessian_free.TRAINING, lambda: images, knobs=knobs)""",
     "show(broad.GROWTH, lambda: digits)",
     "show(rtrl.NOISE, lambda: text, {}, 5, 4)",
     """middle = lambda ends: (ends[0] * ends[1]) ** 0.5

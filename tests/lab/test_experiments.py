@@ -72,9 +72,8 @@ def rows_of_images():
 
 def images():
     names, problem = NAMES["hessian_free"], rows_of_images()
-    shown = names["reconstructions"](problem.setting, interactive=False)
     knobs = names["knobs_of"](problem.setting)
-    return (lambda: problem,), {"knobs": knobs, "pictures": shown}
+    return (lambda: problem,), {"knobs": knobs}
 
 
 def layer_kinds():
@@ -157,14 +156,15 @@ def test_every_notebook_has_an_experiment_and_every_problem_belongs_to_one():
 def test_three_steps_are_drawn_written_and_said(name):
     lab = live(name)
     assert not lab.turned.value and len(lab.run(3)) >= (1 if name in AT_ONCE else 3)
-    figures = [part.figure for part in (lab.plot, lab.pictures) if part]
+    figures = [part.figure for part in (lab.plot, lab.scene) if part]
     assert any(figure["data"] for figure in figures)
     for figure in figures:
         go.Figure(jsonable(figure))  # plotly knows all that stands in it
         assert figure["layout"]["meta"]["alt"].endswith(".")
         panels = [v for k, v in figure["layout"].items() if k.startswith("xaxis")]
         # A panel without a place would lie on another where a narrow page stacks them.
-        assert len(panels) == 1 or all("domain" in panel for panel in panels)
+        placed = "grid" in figure["layout"] or all("domain" in p for p in panels)
+        assert len(panels) == 1 or placed
     captions = [figure["layout"]["meta"]["caption"] for figure in figures]
     assert EXPERIMENTS[name].caption in captions
     if EXPERIMENTS[name].status:

@@ -57,7 +57,7 @@ def lab(request):
 def test_a_picture_moves_keeps_the_run_before_and_has_a_status(lab):
     knobs = {field.name for field in fields(lab.experiment.knobs)}
     assert set(lab.experiment.front) <= knobs and len(lab.experiment.front) == 3
-    frame, pictures = lab.run(4), lab.pictures
+    frame, pictures = lab.run(4), lab.scene
     shown = as_json(pictures.figure)
     assert lab.note.value and "pictures" not in frame and len(frame) == 4
     below = (lab.plot.figure if lab.plot else lab.figure)["layout"]["meta"]["caption"]

@@ -98,7 +98,7 @@ def figure(rows: pd.DataFrame) -> Figure:
         marks | {"name": of, "x": means[of].tolist(), "y": means[of].index.tolist()}
         for of in (UNTRAINED, TRAINED)
     ]
-    made = layout(width=720, height=420)
+    made = layout(height=420)
     made["xaxis"] = axis("relative variance of the gradient", log=True)
     made["yaxis"] = {"autorange": "reversed", "automargin": True}
     caption = (

@@ -261,7 +261,7 @@ def picture(
     """
     wide = _corner(min(len(rules), ACROSS) - 1, rules)[0] + SIDE
     high = _corner(0, rules)[1] + SIDE
-    made = layout(width=960, height=HEIGHT if len(rules) > ACROSS else LOW)
+    made = layout(height=HEIGHT if len(rules) > ACROSS else LOW)
     made |= {"annotations": [], "uirevision": True, "showlegend": False}
     made["margin"] |= {"l": 10, "r": 36, "t": 46, "b": 10}
     made["modebar"] = {"orientation": "v"}  # beside the planes, off their titles

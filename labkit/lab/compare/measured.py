@@ -190,7 +190,7 @@ def noise_drawn(rows: pd.DataFrame) -> Figure:
         }
         for place, (kind, symbol) in enumerate(zip(found, SYMBOLS, strict=True))
     ]
-    made = layout(width=720, height=420)
+    made = layout(height=420)
     made["xaxis"] = axis("test error") | {"type": "log"}
     made["yaxis"] = {"categoryorder": "array", "automargin": True}
     made["yaxis"]["categoryarray"] = found.index.tolist()[::-1]

@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = lazily(
             "setting_of",
         ),
         "live": (
-            *("TRAINING", "TrainingKnobs", "knobs_of", "reconstructions"),
+            *("TRAINING", "TrainingKnobs", "knobs_of"),
             "training_rows",
         ),
         "krylov": (

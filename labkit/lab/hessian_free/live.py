@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 
 from labkit import hessian_free as hf
 from labkit.errors import DivergedError
 from labkit.lab.hessian_free.settings import PaperSetting
 from labkit.lab.hessian_free.training import Images, Training
-from labkit.lab.panels import Experiment, Lines, Pictures, knob
+from labkit.lab.panels import Experiment, Lines, image_rows, knob
+from labkit.lab.panels.figures.captions import Figure
 
 IMAGES = 16  # test images whose reconstructions are shown
 
@@ -137,6 +139,18 @@ _CAPTION = (
     "when the validation error stalls; fewer Krylov iterations are taken than done, "
     "since LSMR goes back to where that error was least."
 )
+_IMAGES = (
+    "Test images, what the network is given, and what it makes of it: strokes sharpen "
+    "as the error falls."
+)
+
+
+def reconstructions(now: np.ndarray | None, _before: np.ndarray | None) -> Figure:
+    """Draw test images (3, count, pixels), noisy inputs and reconstructions."""
+    names = ("image", "noisy input", "reconstruction")
+    return image_rows(now, names, IMAGES, caption=_IMAGES)
+
+
 TRAINING = Experiment(
     "training",
     TrainingKnobs,
@@ -145,18 +159,5 @@ TRAINING = Experiment(
     _CAPTION,
     _training_status,
     front=("input_noise", "theta", "damping_decay"),
-    playable={"input_noise": (0.0, 0.1, 0.3)},
+    picture=reconstructions,
 )
-
-
-def reconstructions(setting: PaperSetting, *, interactive: bool = True) -> Pictures:
-    """Return the panel in which the live training shows test images."""
-    side = math.isqrt(setting.encoder[0])
-    return Pictures(
-        ("image", "noisy input", "reconstruction"),
-        count=IMAGES,
-        side=(side, side),
-        caption="Test images, what the network is given, and what it makes of it: "
-        "strokes sharpen as the error falls.",
-        interactive=interactive,
-    )

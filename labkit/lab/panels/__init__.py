@@ -11,7 +11,7 @@ __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "figures.curves": ("curves",),
-        "figures.images": ("Pictures", "heat_maps"),
+        "figures.images": ("heat_maps", "image_rows"),
         "figures.kinds": ("Bars", "Lines"),
         "figures.theme": ("COLOURS",),
         "live.boxes": ("Boxes",),
@@ -23,7 +23,6 @@ __getattr__, __dir__, __all__ = lazily(
         "live.stepper": ("Stepper",),
         "measured": ("Finding", "Measured", "Measurement"),
         "opening": ("Opening",),
-        "lines.tracer": ("follow_lines",),
         "lines.walk": ("LineStepper",),
     },
 )

@@ -11,7 +11,6 @@ from typing import Any
 from ipywidgets import HTML, Box, HTMLMath, IntSlider, VBox
 
 from labkit.lab.panels.figures.captions import Figure
-from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.plot import Plot
 from labkit.lab.panels.figures.shown import Shown, close
 from labkit.lab.panels.live.cells import replace_earlier
@@ -20,7 +19,6 @@ from labkit.lab.panels.live.experiment import Experiment
 from labkit.lab.panels.live.live_lab import LEFT, RIGHT, SCREEN
 from labkit.lab.panels.live.played import play
 
-BEFORE = "before the turn"  # the name of what is drawn pale
 TOGETHER = 1.0  # seconds between two turns of a knob that belong to one drag
 
 
@@ -164,11 +162,7 @@ class Opening(Shown):
         pale = None
         if self.before:
             pale = self.before[min(self.at, len(self.before) - 1)]["pictures"]
-        made = self.experiment.picture(self.rows[self.at]["pictures"], pale)
-        for trace in made["data"]:
-            if trace.get("name") == EARLIER:
-                trace["name"] = BEFORE
-        return Figure(made)
+        return Figure(self.experiment.picture(self.rows[self.at]["pictures"], pale))
 
     def close(self) -> None:
         """Leave the page, as when the panel's cell runs again."""

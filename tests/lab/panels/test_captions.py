@@ -8,16 +8,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from labkit.instruments import Trace
-from labkit.lab.panels import (
-    Controls,
-    Lines,
-    LivePlot,
-    Pictures,
-    Stepper,
-    curves,
-)
+from labkit.lab.panels import Controls, Lines, LivePlot, Stepper, curves
 from labkit.lab.panels.figures import shown
-from labkit.lab.panels.figures.captions import panel_text
 from tests.lab.panels.test_controls import Parameters
 from tests.lab.panels.test_live_lab import make as make_lab
 
@@ -25,16 +17,14 @@ PLOTLY = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 CAPTION = "It falls </p> until 'step' 3."
 LOSS = [Lines({"a": "train", "b": "test"}, "Loss", "nats")]
-IMAGES = {"count": 2, "side": (2, 2), "caption": CAPTION}
-FIGURES = {
-    "live": lambda **how: LivePlot(Trace(), LOSS, caption=CAPTION, **how),
-    "pictures": lambda **how: Pictures(("in", "out"), **IMAGES, **how),
-}
 TABLES = {
     "knobs": lambda **how: Controls(Parameters(), **how),
     "stepper": lambda **how: Stepper(count, **how),
 }
-PANELS = FIGURES | TABLES | {"lab": make_lab}
+PANELS = TABLES | {
+    "plot": lambda **how: LivePlot(Trace(), LOSS, caption=CAPTION, **how),
+    "lab": make_lab,
+}
 
 
 @pytest.fixture
@@ -69,27 +59,14 @@ def test_without_widgets_a_panel_is_a_figure_or_a_table(published, name):
     assert len(published) == (1 if name in TABLES else 2)  # a caption below
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_finished_figure_is_followed_by_its_caption(published, name):
-    display(FIGURES[name](interactive=False))
+def test_a_figure_is_followed_by_its_caption_and_has_its_text(published):
+    display(PANELS["plot"](interactive=False))
     figure, below = published
     assert figure[PLOTLY]["layout"]["meta"]["caption"] == CAPTION
     assert "It falls &lt;/p&gt; until" in below["text/html"]
-    assert below["text/plain"] == CAPTION
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_live_figure_brings_its_caption_and_its_text(name):
-    meta = json.loads(FIGURES[name]().widget.figure)["layout"]["meta"]
-    assert meta["caption"] == CAPTION and CAPTION.rstrip(".") in meta["alt"]
-
-
-def test_the_text_names_title_axes_and_curves():
-    plot = LivePlot(Trace(), LOSS, interactive=False, title="Lab")
-    assert plot.figure["layout"]["meta"]["alt"] == (
-        "Lab. Loss: nats against step; train; test."
-    )
+    meta = json.loads(PANELS["plot"]().widget.figure)["layout"]["meta"]
+    said = "Loss: nats against step; train; test"
+    assert meta == {"caption": CAPTION, "alt": f"{said}. {CAPTION}"}
     figure = curves({"A": {"one": ([1], [2])}, "B": {"two": ([1], [2])}}, "s", "m")
     said = figure["layout"]["meta"]["alt"]
     assert said == "A: m against s; one. B: m against s; two."
-    assert panel_text("", "y", "") == "y"

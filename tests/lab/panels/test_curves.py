@@ -1,33 +1,27 @@
+"""Finished curves: one legend, one colour a name, as live ones have."""
+
 import plotly.graph_objects as go
+import pytest
 
 from labkit.instruments import Trace
 from labkit.lab.panels import Lines, LivePlot, curves
-from labkit.lab.panels.figures.theme import COLOURS
 
 
-def test_a_label_has_one_colour_in_all_panels():
-    figure = curves(
-        {"A": {"x": ([1, 2], [1, 2])}, "B": {"y": ([1, 2], [1, 2])}}, ("s", "m"), "u"
-    )
-    assert [c.line.color for c in go.Figure(figure).data] == list(COLOURS[:2])
-    assert figure["layout"]["xaxis2"]["title"]["text"] == "m"
-    assert [c.showlegend for c in go.Figure(figure).data] == [True, True]
-
-
-def test_one_legend_names_every_label_once():
+def test_one_legend_names_every_label_once_in_one_colour():
     both = {"one": ([1, 2], [1.0, 2.0]), "two": ([1, 2], [1.0, 3.0])}
-    figure = curves({"A": both, "B": both | {"three": ([1], [2])}}, "s", "m")
-    drawn = go.Figure(figure).data
+    more = both | {"three": ([1], [2])}
+    figure = go.Figure(curves({"A": both, "B": more}, ("s", "t"), "m"))
+    drawn = figure.data
     assert [c.name for c in drawn if c.showlegend] == ["one", "two", "three"]
     assert [c.name for c in drawn] == ["one", "two", "one", "two", "three"]
-    assert figure["layout"]["legend"]["orientation"] == "h"
-    titles = [axis["title"]["text"] for axis in axes(figure, "y")]
-    assert titles == ["m", ""]  # one for all stands at the first
-
-
-def axes(figure, letter):
-    layout = figure["layout"]
-    return [layout[key] for key in layout if key.startswith(f"{letter}axis")]
+    colours = [c.line.color for c in drawn]
+    assert colours[:2] == colours[2:4] and len(set(colours)) == 3
+    layout = figure.layout
+    assert (layout.xaxis.title.text, layout.xaxis2.title.text) == ("s", "t")
+    # One title for all stands at the first.
+    assert (layout.yaxis.title.text, layout.yaxis2.title.text) == ("m", "")
+    with pytest.raises(ValueError, match="'one' must have as many y as x"):
+        curves({"A": {"one": ([1, 2], [1])}}, "s", "m")
 
 
 def test_a_long_title_is_broken_and_has_room_above_its_panel():
@@ -53,14 +47,12 @@ def test_finished_curves_look_as_live_ones_do():
     assert first.line.color == again.line.color
     assert first.line.dash != again.line.dash
     assert again.marker.symbol == f"{first.marker.symbol}-open"
+    looks = {(c["line"]["dash"], c["marker"]["symbol"]) for c in finished}
+    assert len(looks) == 8  # not by colour alone
 
 
 def test_standard_deviations_are_bars_and_theory_has_no_markers():
-    figure = curves(
-        {"A": {"m": ([1, 2], [3, 4], [0.1, 0.2]), "t": ([1, 2], [3, 4])}},
-        "s",
-        "m",
-        lines=("t",),
-    )
+    both = {"m": ([1, 2], [3, 4], [0.1, 0.2]), "t": ([1, 2], [3, 4])}
+    figure = curves({"A": both}, "s", "m", lines=("t",))
     assert figure["data"][0]["error_y"]["array"].tolist() == [0.1, 0.2]
-    assert [c.mode for c in go.Figure(figure).data[:2]] == ["lines+markers", "lines"]
+    assert [c["mode"] for c in figure["data"]] == ["lines+markers", "lines"]

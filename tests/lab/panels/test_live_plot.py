@@ -1,6 +1,9 @@
+"""The figure that follows a trace: what it draws, in grey too, and how often."""
+
 import base64
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -10,10 +13,10 @@ from ipywidgets.embed import dependency_state
 
 from labkit.instruments import Trace
 from labkit.lab.panels import Bars, Lines, LivePlot
-from labkit.lab.panels.figures.captions import as_json
+from labkit.lab.panels.figures import plot as module
 from labkit.lab.panels.figures.drawing import MAX_POINTS, decimate
 from labkit.lab.panels.figures.kinds import KEPT, MIXED
-from labkit.lab.panels.figures.theme import GHOST, axis
+from labkit.lab.panels.figures.theme import GHOST
 from tests.lab.panels.conftest import confirm
 
 LOSS = {"loss": "training loss"}
@@ -24,103 +27,58 @@ PANELS = [
 BOTH = pytest.mark.parametrize("interactive", [True, False])
 
 
-class Clock:
-    """The time, which goes on by ``tick`` with every look at it."""
-
-    def __init__(self, tick=0.0):
-        self.now, self.tick = 0.0, tick
-
-    def __call__(self):
-        self.now += self.tick
-        return self.now
-
-
-def row(trace, step, **more):
-    trace.log(step, loss=1.0 / (step + 1), s1=3.0, s2=2.0, s3=1.0, level=2.0, **more)
-
-
 def filled(steps=3):
     trace = Trace()
     for step in range(steps):
-        row(trace, step)
+        trace.log(step, loss=1.0 / (step + 1), s1=3.0, s2=2.0, s3=1.0, level=2.0)
     return trace
 
 
-def live(steps=0, panels=PANELS, tick=0.0, **options):
-    """A plot with its trace and its clock."""
-    trace, clock = filled(steps), Clock(tick)
-    return LivePlot(trace, panels, clock=clock, **options), trace, clock
+def drawn(trace, panels=PANELS):
+    return go.Figure(LivePlot(trace, panels, interactive=False).figure)
 
 
-def plain(trace, panels=PANELS):
-    return LivePlot(trace, panels, interactive=False).figure
+def sent(plot):
+    """The loss that the page has."""
+    y = json.loads(plot.widget.get_state()["figure"])["data"][0]["y"]
+    return np.frombuffer(base64.b64decode(y["bdata"]), dtype=y["dtype"]).tolist()
 
 
-def count(plot):
-    """How many points of the loss are drawn."""
-    return len(plot.figure["data"][0]["x"])
-
-
-def data(figure):
-    return [(c["x"].tolist(), c["y"].tolist()) for c in figure["data"]]
-
-
-def test_headless_and_interactive_show_the_same():
-    trace = filled()
-    figures = (
-        LivePlot(trace, PANELS, interactive=interactive, title="Lab").figure
-        for interactive in (True, False)
-    )
-    one, other = (json.loads(as_json(figure)) for figure in figures)
-    assert one == other
-    row(trace, 3)
-    follower = LivePlot(trace, PANELS)
-    follower.update()
-    assert data(follower.figure) == data(LivePlot(trace, PANELS).figure)
-
-
-def test_a_page_that_opens_later_sees_what_is_drawn():
-    trace = filled()
-    plot = LivePlot(trace, PANELS, title="Lab", width=700)
-    row(trace, 50)
+def test_a_page_sees_what_is_logged_and_a_later_trace_alone():
+    plot, other = LivePlot(trace := filled(), PANELS), filled(5)
+    trace.log(50, loss=0.25)
     plot.update()
-    state = json.loads(plot.widget.get_state()["figure"])
-    assert state["layout"]["width"] == 700
-    assert state["layout"]["title"]["text"] == "Lab"
-    assert state["layout"]["yaxis"]["type"] == "log"
-    sent = state["data"][0]["y"]
-    y = np.frombuffer(base64.b64decode(sent["bdata"]), dtype=sent["dtype"])
-    assert y.tolist() == [1, 1 / 2, 1 / 3, 1 / 51]
+    assert sent(plot) == [1, 1 / 2, 1 / 3, 0.25]
+    plot.attach(other)
+    trace.log(51, loss=0.25)
+    plot.update()
+    assert len(sent(plot)) == 5 and trace._subscribers == {}
 
 
 def test_an_empty_trace_gives_the_whole_layout():
-    figure = plain(Trace())
-    names = [c["name"] for c in figure["data"]]
+    figure = drawn(Trace())
+    names = [c.name for c in figure.data]
     assert names == ["training loss", "kept", "mixed", "level"]
-    legend = [c["name"] for c in figure["data"] if c["showlegend"]]
-    assert legend == names[1:]  # a curve alone has its panel's title
-    assert all(len(c["x"]) == 0 for c in figure["data"])
-    assert figure["layout"]["xaxis"]["title"]["text"] == "step"
-    assert figure["layout"]["yaxis"]["title"]["text"] == "loss [nats]"
-    assert figure["layout"]["yaxis"]["range"] == [-1, 1]
-    texts = [note["text"] for note in figure["layout"]["annotations"]]
+    # A curve alone has its panel's title.
+    assert [c.name for c in figure.data if c.showlegend] == names[1:]
+    layout = figure.layout
+    assert layout.xaxis.title.text == "step" and layout.yaxis.range == (-1, 1)
+    assert layout.yaxis.title.text == "loss [nats]" and layout.yaxis.type == "log"
+    texts = [note.text for note in layout.annotations]
     assert texts == ["<b>Loss</b>", "<b>Spectrum</b>"]
 
 
 def test_bars_reaching_the_level_are_kept_and_those_below_mixed():
-    kept, mixed, level = go.Figure(plain(filled())).data[1:]
+    trace = filled()
+    kept, mixed, level = drawn(trace).data[1:]
     assert (kept.x.tolist(), kept.y.tolist()) == ([1, 2], [3, 2])
     assert (mixed.x.tolist(), mixed.y.tolist()) == ([3], [1])
     assert set(level.y) == {2} and level.mode == "lines"
     assert kept.marker.color == KEPT != mixed.marker.color == MIXED
     assert mixed.marker.pattern.shape == "/"  # not by colour alone
-
-
-def test_bars_come_from_the_newest_row_that_has_some():
-    trace = filled()
     trace.log(3, s2=math.nan, s3=0.5)
-    trace.log(4, loss=1.0)
-    kept, mixed, level = go.Figure(plain(trace)).data[1:]
+    trace.log(4, loss=1.0)  # they are of the newest row that has some
+    kept, mixed, level = drawn(trace).data[1:]
     assert (kept.x.tolist(), kept.y.tolist()) == ([3], [0.5])
     assert len(mixed.x) == len(level.x) == 0
 
@@ -131,42 +89,23 @@ def test_a_row_without_the_column_is_no_point_and_a_nan_is_a_gap():
     trace.log(1, other=1.0)
     trace.log(2, loss=math.nan)
     trace.log(3, loss="text")
-    curve = go.Figure(plain(trace)).data[0]
+    curve = drawn(trace).data[0]
     assert curve.x.tolist() == [0, 2, 3]
     assert np.isnan(curve.y).tolist() == [False, True, True]
 
 
-def test_redraws_at_most_ten_times_a_second():
-    plot, trace, clock = live()
-    drawn = []
-    trace.subscribe(lambda row: drawn.append(plot.widget.version))
+def test_redraws_at_most_ten_times_a_second(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    plot, versions = LivePlot(trace := Trace(), PANELS), set()
     for step in range(1000):
-        clock.now = step / 1000
-        row(trace, step)
+        now[0] = step / 1000
+        trace.log(step, loss=1.0)
         confirm(plot)
-    assert 8 <= len(set(drawn)) <= 11
+        versions.add(plot.widget.version)
+    assert 8 <= len(versions) <= 11
     plot.update()
-    assert count(plot) == 1000
-
-
-def test_headless_hears_no_row():
-    plot, trace, _ = live(interactive=False)
-    assert trace._subscribers == {}
-    row(trace, 0)
-    plot.update()
-    assert count(plot) == 1
-
-
-@BOTH
-def test_attach_follows_the_new_trace_only(interactive):
-    (plot, old, clock), new = live(3, interactive=interactive), filled(5)
-    plot.attach(new)
-    assert count(plot) == 5
-    clock.now = 10
-    row(old, 3)
-    assert count(plot) == 5
-    row(new, 5)
-    assert count(plot) == 6
+    assert len(sent(plot)) == 1000
 
 
 @settings(max_examples=40, deadline=None)
@@ -188,34 +127,12 @@ def test_thinning_keeps_ends_and_extremes(n, limit, seed, gap):
         assert np.nanmin(y[kept]) == np.nanmin(y)
 
 
-def test_long_curves_are_thinned_and_short_ones_whole():
-    trace = Trace()
-    for step in range(MAX_POINTS + 1000):
-        trace.log(step, loss=float(step))
-    x = plain(trace)["data"][0]["x"]
-    assert len(x) <= MAX_POINTS and x[0] == 0 and x[-1] == MAX_POINTS + 999
-    assert decimate(np.zeros(MAX_POINTS)).size == MAX_POINTS
-
-
-def test_colour_dash_and_marker_tell_curves_apart():
-    panel = Lines(("a", "b", "c"), "", "")
-    curves = go.Figure(plain(Trace(), [panel])).data
-    looks = [(c.line.color, c.line.dash, c.marker.symbol) for c in curves]
-    for codes in zip(*looks, strict=True):
-        assert len(set(codes)) == 3
-
-
-def test_what_is_no_panel_is_refused():
-    for error, message, panels, columns in (
-        (ValueError, "at least one panel", [], 2),
-        (TypeError, "Lines or Bars, got dict", [{}], 2),
-        (ValueError, "got 'loss'", [Lines("loss", "Loss", "nats")], 2),
-        (ValueError, "columns must be >= 1", PANELS, 0),
-    ):
-        with pytest.raises(error, match=message):
-            LivePlot(Trace(), panels, columns=columns)
-    with pytest.raises(ValueError, match="limits > 0"):
-        axis("", log=True, limits=(0, 1))
+def test_a_long_run_is_thinned_and_its_state_below_a_megabyte():
+    plot = LivePlot(filled(10_000), PANELS)
+    x = plot.figure["data"][0]["x"]
+    assert len(x) <= MAX_POINTS and x[0] == 0 and x[-1] == 9_999
+    state = dependency_state(plot.widget, drop_defaults=False)
+    assert len(json.dumps(state)) < 1e6
 
 
 def test_events_are_marks_and_every_one_is_drawn():
@@ -223,37 +140,35 @@ def test_events_are_marks_and_every_one_is_drawn():
     for step in range(30):
         trace.log(step, value=1.0, event=1.0 if step % 2 else math.nan)
     panel = Lines({"value": "value", "event": "event"}, "A", "b", marks=("event",))
-    value, event = go.Figure(plain(trace, [panel])).data
+    value, event = drawn(trace, [panel]).data
     assert (value.mode, event.mode) == ("lines+markers", "markers")
     assert value.marker.maxdisplayed == 12 and not event.marker.maxdisplayed
 
 
-def noted(plot):
-    """What is marked: the lines' places, and their texts."""
-    shapes = go.Figure(plot.figure).layout.shapes
-    return [line.x0 for line in shapes], [line.label.text for line in shapes]
+def test_what_is_no_panel_is_refused():
+    for error, message, panels in (
+        (ValueError, "at least one panel", []),
+        (TypeError, "Lines or Bars, got dict", [{}]),
+        (ValueError, "got 'loss'", [Lines("loss", "Loss", "nats")]),
+    ):
+        with pytest.raises(error, match=message):
+            LivePlot(Trace(), panels)
 
 
 @BOTH
 def test_a_mark_stands_in_panels_of_lines_until_another_trace(interactive):
     panels = [*PANELS, Lines(("s1",), "S", "1")]
-    plot, _, _ = live(5, panels, interactive=interactive)
+    plot = LivePlot(filled(), panels, interactive=interactive)
+    noted = lambda: [  # noqa: E731
+        (line["x0"], line["label"]["text"], line["xref"])
+        for line in plot.figure["layout"]["shapes"]
+    ]
     plot.mark(2, "k = 0.1")
-    assert noted(plot) == ([2, 2], ["k = 0.1", "k = 0.1"])
-    assert [line["xref"] for line in plot.figure["layout"]["shapes"]] == ["x", "x3"]
-    plot.mark(2, "k = 0.2")  # the same knob, moved on
-    plot.mark(3, "k = 0.3")
-    assert noted(plot)[1][:2] == ["k = 0.2", "k = 0.3"]
-    plot.mark(4, "k = 0.4", instead_of=3)
-    assert noted(plot)[1][:2] == ["k = 0.2", "k = 0.4"]
+    assert noted() == [(2, "k = 0.1", "x"), (2, "k = 0.1", "x3")]
+    plot.mark(3, "k = 0.2", instead_of=2)  # the same knob, moved on
+    assert noted() == [(3, "k = 0.2", "x"), (3, "k = 0.2", "x3")]
     plot.attach(filled())
-    assert noted(plot) == ([], [])
-
-
-def ghosts(plot):
-    """The values of what is drawn in grey."""
-    drawn = (c for c in plot.figure["data"] if c.get("line", {}).get("color") == GHOST)
-    return [c["y"].tolist() for c in drawn]
+    assert noted() == []
 
 
 def losses(*values):
@@ -266,15 +181,8 @@ def losses(*values):
 @BOTH
 def test_a_run_stays_in_grey_until_another_takes_its_place(interactive):
     plot = LivePlot(losses(3, 2), PANELS[:1], interactive=interactive)
-    assert ghosts(plot) == []
-    plot.attach(losses(5, 4))
-    assert ghosts(plot) == [[3, 2]]
-    assert "Grey: the run before (rank 3)." in plot.figure["layout"]["meta"]["caption"]
-    plot.attach(Trace())
-    plot.attach(losses(7, 6))  # nothing had been run between
-    assert ghosts(plot) == [[5, 4]]
-
-
-def test_the_state_of_a_long_run_is_below_a_megabyte():
-    state = dependency_state(live(10_000)[0].widget, drop_defaults=False)
-    assert len(json.dumps(state)) < 1e6
+    for trace in (losses(5, 4), Trace(), losses(7, 6)):  # nothing run between
+        plot.attach(trace)
+    grey = [c for c in plot.figure["data"] if c["line"]["color"] == GHOST]
+    assert [c["y"].tolist() for c in grey] == [[5, 4]]
+    assert "Grey: the run before (rank 5)." in plot.figure["layout"]["meta"]["caption"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from labkit.lab.panels import Experiment, Opening, knob
+from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.planes import GHOST, path, planes, put
 from labkit.lab.panels.live.played import played
 from tests.lab.panels.test_played import unpacked_all
@@ -41,7 +42,6 @@ def picture(now, before):
     return figure
 
 
-EARLIER = "an earlier run"
 LINE = Experiment(
     "line",
     Knobs,

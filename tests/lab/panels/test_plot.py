@@ -3,12 +3,15 @@
 import asyncio
 import json
 import threading
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from plotly.offline import get_plotlyjs
 
 from labkit.lab.panels import curves
+from labkit.lab.panels.figures import plot as module
 from labkit.lab.panels.figures.captions import as_json
 from labkit.lab.panels.figures.plot import MAX_SHARE, MAX_WAIT, WAIT, Plot
 from tests.lab.panels.conftest import in_loop
@@ -17,13 +20,16 @@ from tests.lab.panels.conftest import in_loop
 class Bent:
     """A figure of a power, which a plot shows, and the time."""
 
+    now = None
+
     def __init__(self, seconds=0.0):
-        self.power, self.now, self.made, self.seconds = 1, 0.0, 0, seconds
-        self.plot = Plot(self.figure, clock=lambda: self.now)
+        Bent.now = 0.0
+        self.power, self.made, self.seconds = 1, 0, seconds
+        self.plot = Plot(self.figure)
 
     def figure(self):
         self.made += 1
-        self.now += self.seconds
+        Bent.now += self.seconds
         x = np.linspace(0, 1, 50)
         both = {"one": (x, x**self.power)}
         return curves({"A": both}, "x", "y", caption=f"It bends {self.power} times.")
@@ -40,12 +46,20 @@ class Bent:
         return int(self.plot.figure.partition("It bends ")[2].partition(" ")[0])
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """The time is that of the last figure that was bent, if there is one."""
+    Bent.now = None
+    told = lambda: time.monotonic() if Bent.now is None else Bent.now  # noqa: E731
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=told))
+
+
 def test_whoever_attaches_later_gets_the_newest_figure():
     bent = Bent()
     for _ in range(2):
         bent.show(2)
         bent.says(drawn=1)
-        bent.now += 1
+        Bent.now += 1
     state = bent.plot.get_state()
     assert state["figure"] == as_json(bent.figure()) and state["version"] == 1
 
@@ -91,11 +105,11 @@ def test_few_figures_are_on_their_way_to_a_page_that_draws_none(heard, most):
     if heard:
         bent.says(drawn=0)
     for step in range(360):
-        bent.now = step / 6
+        Bent.now = step / 6
         bent.show(step)
     assert 0 < bent.plot.version <= most
     assert bent.made == 1 + bent.plot.version  # none is made in vain
-    bent.now += WAIT
+    Bent.now += WAIT
     bent.says(drawn=bent.plot.version)
     assert bent.seen == 359
 
@@ -106,24 +120,24 @@ def test_a_page_whose_connection_is_back_sees_the_newest(says):
     bent.says(drawn=0)
     for power in (2, 3):
         bent.show(power)
-    bent.now += MAX_WAIT
+    Bent.now += MAX_WAIT
     bent.show(4)
     bent.plot.send_state = lambda key: page.update(bent.plot.get_state(key))
     bent.says(**{says: bent.plot.version - (says == "has")})
-    assert bent.seen == 4 and bent.plot.due <= bent.now + MAX_WAIT
+    assert bent.seen == 4 and bent.plot.due <= Bent.now + MAX_WAIT
     assert says == "drawn" or page["version"] == bent.plot.version
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.1, 1.0, 3.0])
 def test_figures_take_at_most_a_fifth_of_the_time(seconds):
     bent = Bent(seconds)
-    begin, made = bent.now, bent.made
+    begin, made = Bent.now, bent.made
     for step in range(400):
-        bent.now += seconds / 10
+        Bent.now += seconds / 10
         bent.show(step)
         bent.says(drawn=bent.plot.version)
     made = bent.made - made
-    assert 1 < made <= (bent.now - begin) / max(WAIT, seconds / MAX_SHARE) + 1
+    assert 1 < made <= (Bent.now - begin) / max(WAIT, seconds / MAX_SHARE) + 1
 
 
 @in_loop

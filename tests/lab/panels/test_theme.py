@@ -1,5 +1,3 @@
-import json
-import re
 from itertools import combinations
 
 import numpy as np
@@ -16,13 +14,11 @@ from labkit.lab.panels.figures.theme import (
     GRID,
     INK,
     PAPER,
+    TWINS,
     axis,
     colour_of,
-    dark,
-    layout,
     numbers,
     style,
-    template,
 )
 
 # What is left of linear RGB when one kind of cone is missing: Machado, Oliveira and
@@ -73,7 +69,7 @@ def cielab(rgb):
 @pytest.fixture(params=["light", "dark"])
 def as_seen(request):
     """A colour as the theme shows it."""
-    return dark if request.param == "dark" else lambda colour: colour
+    return TWINS.get if request.param == "dark" else lambda colour: colour
 
 
 def test_the_formula_agrees_with_what_wcag_says():
@@ -85,8 +81,9 @@ def test_curves_and_text_stand_out_from_the_background(as_seen):
     paper = as_seen(PAPER)
     assert all(contrast(as_seen(colour), paper) >= 3 for colour in COLOURS)
     # Names at the ends of curves are text, in the colours of the first curves.
-    for text in (*COLOURS[:5], INK, BUTTON):
-        assert contrast(as_seen(text), paper) >= (3 if text == BUTTON else 4.5)
+    for text in (*COLOURS[:5], INK):
+        assert contrast(as_seen(text), paper) >= 4.5
+    assert contrast(BUTTON, paper) >= 3
     assert contrast(as_seen(GRID), paper) < contrast(as_seen(COLOURS[5]), paper)
 
 
@@ -96,29 +93,14 @@ def test_any_two_curves_are_told_apart_whatever_cone_is_missing(kind, as_seen):
     assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > APART
 
 
-def test_the_template_is_plain_small_and_has_no_light_colour_left_in_dark():
-    light, black = json.dumps(template("light")), json.dumps(template("dark"))
-    assert len(light) < 2000
-    own = set(re.findall("#[0-9A-F]{6}", light)) - {BUTTON, "#000000"}
-    assert own >= {PAPER, INK, GRID}
-    assert not own & set(re.findall("#[0-9A-F]{6}", black)) - {"#FFFFFF"}
-    with pytest.raises(ValueError, match="light, dark, got 'sepia'"):
-        template("sepia")
-
-
 def test_the_style_knows_the_twin_of_every_colour():
     css = style()
     for colour in (*COLOURS, PAPER, INK, GRID):
         rgb = ", ".join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))
         for kind in ("stroke", "fill"):
             rule = f'[style*="{kind}: rgb({rgb})"], [{kind}="rgb({rgb})"]'
-            assert f"{rule} {{ {kind}: {dark(colour)} !important; }}" in css
+            assert f"{rule} {{ {kind}: {TWINS[colour]} !important; }}" in css
     assert css.count("{") == css.count("}")
-
-
-def test_a_wide_figure_leaves_its_width_to_the_page():
-    assert layout(width=960, height=300)["autosize"]
-    assert layout(width=700, height=300)["width"] == 700
 
 
 def test_a_logarithmic_axis_has_its_limits_as_exponents():

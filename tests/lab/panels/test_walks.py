@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from labkit import hessian_free, rls, rtrl
-from labkit.lab.panels import follow_lines
 from labkit.lab.panels.lines.source import Docstrings, equations_of, tags
+from labkit.lab.panels.lines.tracer import follow_lines
 from tests.bpls import walks as bpls_walks
 from tests.broad import walks as broad_walks
 from tests.hessian_free import walks as hessian_free_walks

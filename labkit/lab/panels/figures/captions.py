@@ -64,9 +64,7 @@ def describe(figure: dict, caption: str, panels: Iterable[str]) -> Figure:
 
     ``panels`` holds what each panel shows, see :func:`panel_text`.
     """
-    title = figure["layout"].get("title", {}).get("text", "").strip()
-    parts = [title, *panels, caption.rstrip(".")]
-    text = ". ".join(filter(None, parts))
+    text = ". ".join(filter(None, [*panels, caption.rstrip(".")]))
     figure["layout"]["meta"] = {"caption": caption, "alt": f"{text}."}
     return Figure(figure)
 

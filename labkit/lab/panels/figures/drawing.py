@@ -1,7 +1,7 @@
 """The one drawer of curves: panels side by side, with plotly's legend for all."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 
 import numpy as np
@@ -26,6 +26,7 @@ LINE = 16  # pixels of a line of a title
 INNER = FITS - 90  # pixels between the margins
 TALL, LOW = 214, 120  # pixels of a panel, by default, and where there are many
 GAP = 90  # pixels between two lines of panels: an axis title, and a title
+BETWEEN = 0.26  # of a panel's place, between it and the next
 LEGEND = {
     "orientation": "h",
     "x": 0,
@@ -127,19 +128,6 @@ def rows_of(names: Iterable[str], wide: float = INNER) -> int:
     return math.ceil(len(names) / max(1, wide // column))
 
 
-def domains(lines: int, columns: int, across: float, down: float) -> Iterator[tuple]:
-    """Yield the domains (x, y) of panels, line by line from the top.
-
-    ``across`` and ``down`` are the gaps between panels, as shares of the figure.
-    """
-    wide = (1 - across * (columns - 1)) / columns
-    high = (1 - down * (lines - 1)) / lines
-    for row in reversed(range(lines)):
-        for column in range(columns):
-            left, low = column * (wide + across), row * (high + down)
-            yield (left, left + wide), (low, low + high)
-
-
 def suffix(index: int) -> str:
     """Return what plotly puts behind the names of a panel's axes."""
     return str(index + 1) if index else ""
@@ -168,18 +156,15 @@ class Drawing:
     ----------
     panels : sequence of Panel
     columns : int >= 1, panels side by side
-    title : str, of the figure
-    width, height : int, pixels; by default 480 a panel across, and as panels need
+    height : int, pixels; by default as panels need
     low : bool, lower panels by default, where something stands above
     """
 
     def __init__(
         self,
         panels: Sequence[Panel],
-        columns: int,
+        columns: int = 2,
         *,
-        title: str = "",
-        width: int | None = None,
         height: int | None = None,
         low: bool = False,
     ):
@@ -188,21 +173,24 @@ class Drawing:
         names = dict.fromkeys(name for panel in panels for name in panel.names)
         chosen = numbers(names)  # a name has one colour in the whole figure
         self._traces = [panel.traces(chosen) for panel in panels]
-        width = width or 480 * columns
-        self._layout = layout(title, width=width, height=height)
-        across = 0.3 / max(columns, 2)
-        inner = min(width, FITS) - 90
-        self._wide = inner * (1 - across * (columns - 1)) / columns
+        self._layout = layout(height=height)
+        self._wide = INNER / columns * (1 - BETWEEN)
         most = max(len(wrap(p.title, int(self._wide / BOLD))) for p in panels)
-        self._layout["margin"]["t"] += LINE * max(most - 1, 0)
-        gap, margin = GAP + LINE * max(most - 1, 0), self._layout["margin"]
-        around = margin["t"] + margin["b"] + ROW * rows_of(names, inner)
+        margin, gap = self._layout["margin"], GAP + LINE * max(most - 1, 0)
+        margin["t"] += gap - GAP
+        around = margin["t"] + margin["b"] + ROW * rows_of(names)
+        high = LOW if low or lines > 2 else TALL
         if height is None:
-            panel = LOW if low or lines > 2 else TALL
-            self._layout["height"] = lines * panel + (lines - 1) * gap + around
-        down = gap / (self._layout["height"] - around)
-        down = min(down, 0.9 / max(lines - 1, 1))
-        self._domains = list(domains(lines, columns, across, down))
+            self._layout["height"] = lines * (high + gap) - gap + around
+        else:
+            high = max((height - around + gap) / lines - gap, 0.1 * gap)
+        self._layout["grid"] = {
+            "rows": lines,
+            "columns": columns,
+            "pattern": "independent",
+            "xgap": BETWEEN,
+            "ygap": gap / (high + gap),
+        }
 
     def values(self, data: Sequence[Mapping] = ()) -> list[Curve]:
         """Return x and y of all curves, of a trace's rows."""
@@ -214,14 +202,14 @@ class Drawing:
         made["legend"] = LEGEND
         traces, shown = [], set()
         for index, panel in enumerate(self.panels):
-            k, (across, down) = suffix(index), self._domains[index]
+            k = suffix(index)
             for trace in self._traces[index]:
                 told = trace["name"] in panel.names and trace["name"] not in shown
                 shown |= {trace["name"]} if told else set()
                 traces.append(trace | on_axes(index) | {"showlegend": told})
             x_axis, y_axis = panel.axes()
-            made[f"xaxis{k}"] = x_axis | {"domain": list(across), "anchor": f"y{k}"}
-            made[f"yaxis{k}"] = y_axis | {"domain": list(down), "anchor": f"x{k}"}
+            made[f"xaxis{k}"] = x_axis | {"anchor": f"y{k}"}
+            made[f"yaxis{k}"] = y_axis | {"anchor": f"x{k}"}
             title = panel_title(panel.title, above(index), self._wide)
             made["annotations"].append(title)
         figure = {"data": traces, "layout": made}

@@ -166,12 +166,10 @@ class Bars(Panel):
         return [(x[kept], heights[kept]), (x[mixed], heights[mixed]), line]
 
 
-def check_panels(panels: Sequence[Panel], columns: int) -> None:
+def check_panels(panels: Sequence[Panel]) -> None:
     """Raise a ValueError or TypeError for panels that cannot be drawn."""
     if not panels:
         raise ValueError("a plot needs at least one panel")
-    if columns < 1:
-        raise ValueError(f"columns must be >= 1, got {columns}")
     for panel in panels:
         if not isinstance(panel, Lines | Bars):
             raise TypeError(f"a panel is Lines or Bars, got {type(panel).__name__}")

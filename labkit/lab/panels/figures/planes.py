@@ -53,7 +53,7 @@ def planes(
     gap = 0.11 if any(y_titles[1:]) else 0.06  # with room for the titles of axes
     shares = np.array(widths or [1.0] * count)
     shares = shares / shares.sum() * (1 - gap * (count - 1))
-    made = layout(width=960, height=height)
+    made = layout(height=height)
     pixels = shares * INNER
     letters = (pixels / BOLD).astype(int)
     most = max(len(wrap(*each)) for each in zip(titles, letters, strict=True))

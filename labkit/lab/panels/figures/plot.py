@@ -45,8 +45,6 @@ class Plot(Heard):
     Parameters
     ----------
     make : callable, returns the figure; called when it is about to be sent
-    wait : float, seconds between two figures
-    clock : callable, returns the time in seconds; for tests
 
     Attributes
     ----------
@@ -70,16 +68,10 @@ class Plot(Heard):
         path.read_text("utf-8") for path in (REDRAW, REDRAW.with_name("plot.js"))
     )
 
-    def __init__(
-        self,
-        make: Callable[[], Mapping],
-        *,
-        wait: float = WAIT,
-        clock: Callable[[], float] = time.monotonic,
-    ):
+    def __init__(self, make: Callable[[], Mapping]):
         # JupyterLab hands messages to a thread beside the one that a run goes on in.
         self._lock = threading.RLock()
-        self._make, self._wait, self._clock = make, wait, clock
+        self._make = make
         self._sent, self._next, self._owed = -math.inf, -math.inf, 0
         self._heard_of_page = self._changed = False
         self._timer = None
@@ -101,7 +93,7 @@ class Plot(Heard):
         """Have the figure made and sent anew, now or as soon as it is due."""
         with self._lock:
             self._changed = True
-            if (wait := self.due - self._clock()) <= 0:
+            if (wait := self.due - time.monotonic()) <= 0:
                 self.flush()
             elif self._timer is None and (loop := loop_here()):
                 # Without an event loop nothing can be owed: the caller ends with flush.
@@ -118,10 +110,10 @@ class Plot(Heard):
         with self._lock:
             if not self._changed:
                 return
-            self._changed, begin = False, self._clock()
+            self._changed, begin = False, time.monotonic()
             text = as_json(self._make())
-            end = self._clock()
-            self._next = begin + max(self._wait, (end - begin) / MAX_SHARE)
+            end = time.monotonic()
+            self._next = begin + max(WAIT, (end - begin) / MAX_SHARE)
             if text == self.figure:
                 return
             with self.hold_sync():

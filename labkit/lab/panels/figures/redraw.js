@@ -34,26 +34,19 @@ function placed(layout, width, data) {
   const { margin = {}, meta } = layout;
   if (width >= NARROW || meta?.least) return layout;
   const [made, { t = 56, b = 50 }] = [structuredClone(layout), margin];
-  const boxes = Object.keys(layout).filter((key) => /^xaxis\d*$/.test(key)).map((x) => {
-    const y = layout[x].anchor?.replace("y", "yaxis") ?? x.replace("x", "y");
-    return { x, y, left: layout[x].domain?.[0] ?? 0, up: layout[y]?.domain ?? [0, 1] };
-  });
+  const panels = Object.keys(layout).filter((key) => /^xaxis\d*$/.test(key));
+  const { rows: lines = 1, ygap = 0 } = layout.grid ?? {};
   const more = ROW * Math.max(0, rows(data, width) - rows(data, 2 * NARROW));
   made.height = (layout.height ?? 450) + more;
   made.margin = { ...margin, l: 44, r: 12 };
   delete made.width;
-  if (new Set(boxes.map(({ left }) => left)).size < 2) return made;
-  boxes.sort((one, other) => other.up[1] - one.up[1] || one.left - other.left);
-  const high = ({ up: [low, top] }) => (top - low) * ((layout.height ?? 450) - t - b);
-  const total = boxes.reduce((sum, box) => sum + high(box) + APART, -APART);
-  let top = total;
-  for (const box of boxes) {
-    const low = Math.max(0, top - high(box));
-    made[box.x].domain = [0, 1];
-    made[box.y].domain = [low / total, top / total];
-    top = low - APART;
-  }
-  made.height = total + t + b + more;
+  if (panels.length < 2) return made;
+  const high = (((layout.height ?? 450) - t - b) / (lines - ygap)) * (1 - ygap);
+  const place = high + APART;
+  const grid = { rows: panels.length, columns: 1, pattern: "independent", ygap: APART / place };
+  for (const x of panels) delete made[x].domain;
+  made.grid = grid;
+  made.height = panels.length * place - APART + t + b + more;
   return made;
 }
 

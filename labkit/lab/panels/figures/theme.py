@@ -1,7 +1,7 @@
 """The style of every figure, on white and on black: colours, dashes, markers, axes.
 
-Figures are drawn in the colours for white. On black each colour has a twin:
-:func:`dark` puts the twins into a figure, :func:`style` makes a page do so by itself.
+Figures are drawn in the colours for white. On black each colour has a twin, which
+:func:`style` puts in its place in a page.
 
 Curves stand at least 3 : 1 from the background, the first five and all text at least
 4.5 : 1 (WCAG 2, on #FFFFFF and #111111), and any two curves stay apart under each
@@ -16,7 +16,7 @@ from typing import Any
 from labkit.lab.colours import NUMBERS, number_of
 
 # On white, and the twin on black.
-_CURVES = {
+CURVES = {
     "#1D2FBF": "#6F86FF",  # blue
     "#C25310": "#E07025",  # vermilion
     "#477F50": "#5CF0B0",  # green
@@ -25,7 +25,7 @@ _CURVES = {
     "#3A97D0": "#9AD0F5",  # sky blue
     "#000000": "#FFFFFF",  # black, white
 }
-COLOURS = tuple(_CURVES)
+COLOURS = tuple(CURVES)
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
 
@@ -36,9 +36,8 @@ INK = "#333333"
 GRID = "#E6E6E6"
 GHOST = "#A6A6A6"  # an earlier run, on white and on black
 BUTTON = "#767676"  # legible on both
-_TWINS = _CURVES | {PAPER: "#111111", INK: "#DEDEDE", GRID: "#3A3A3A"}
+TWINS = CURVES | {PAPER: "#111111", INK: "#DEDEDE", GRID: "#3A3A3A"}
 
-THEMES = ("light", "dark")
 FITS = 700  # pixels: the room for a figure in a window of 900
 WIDEST = 960  # pixels that a figure may grow to
 PLAIN = {"showline": False, "ticks": "", "showgrid": False, "zeroline": False}
@@ -72,57 +71,41 @@ def numbers(labels: Iterable[str]) -> dict[str, int]:
     return chosen | {label: next(free) for label in labels if label not in chosen}
 
 
-def template(theme: str = "light") -> dict:
-    """Return the lab's plotly template, as plain data; a ValueError for no theme."""
-    if theme not in THEMES:
-        raise ValueError(f"theme must be one of {', '.join(THEMES)}, got {theme!r}")
-    line = {
-        "showline": True,
-        "linecolor": INK,
-        "ticks": "outside",
-        "tickcolor": INK,
-        "gridcolor": GRID,
-        "zeroline": False,
-        "exponentformat": "e",
-        "automargin": True,
-        "title": {"standoff": 8, "font": {"size": 12}},
-    }
-    clear = "rgba(0,0,0,0)"
-    buttons = {"bgcolor": clear, "color": BUTTON, "activecolor": BUTTON}
-    buttons["remove"] = [
-        *("select", "lasso", "zoomin", "zoomout", "autoscale"),
-        "sendChartToCloud",  # nothing leaves this machine
-    ]
-    made = {
+_CLEAR = "rgba(0,0,0,0)"
+_LINE = {
+    "showline": True,
+    "linecolor": INK,
+    "ticks": "outside",
+    "tickcolor": INK,
+    "gridcolor": GRID,
+    "zeroline": False,
+    "exponentformat": "e",
+    "automargin": True,
+    "title": {"standoff": 8, "font": {"size": 12}},
+}
+# The lab's plotly template, as plain data.
+TEMPLATE = {
+    "layout": {
         "colorway": list(COLOURS),
         "font": {"family": "sans-serif", "size": 12, "color": INK},
         "paper_bgcolor": PAPER,
         "plot_bgcolor": PAPER,
         "hovermode": "closest",
         "hoverlabel": {"bgcolor": PAPER, "bordercolor": INK, "font": {"color": INK}},
-        "legend": {"bgcolor": clear, "font": {"size": 12}},
-        "modebar": buttons,
-        "xaxis": line,
-        "yaxis": line,
+        "legend": {"bgcolor": _CLEAR, "font": {"size": 12}},
+        "modebar": {
+            "bgcolor": _CLEAR,
+            "color": BUTTON,
+            "activecolor": BUTTON,
+            "remove": [
+                *("select", "lasso", "zoomin", "zoomout", "autoscale"),
+                "sendChartToCloud",  # nothing leaves this machine
+            ],
+        },
+        "xaxis": _LINE,
+        "yaxis": _LINE,
     }
-    return {"layout": made if theme == "light" else dark(made)}
-
-
-def dark(plain: Any) -> Any:
-    """Return a figure's plain data, or a part of it, in the colours for black.
-
-    Examples
-    --------
-    >>> dark({"line": {"color": "#1D2FBF", "width": 2}})
-    {'line': {'color': '#6F86FF', 'width': 2}}
-    """
-    if isinstance(plain, dict):
-        return {key: dark(value) for key, value in plain.items()}
-    if isinstance(plain, (list, tuple)):
-        return [dark(value) for value in plain]
-    if isinstance(plain, str):
-        return _TWINS.get(plain.upper(), plain)
-    return plain
+}
 
 
 def style() -> str:
@@ -132,7 +115,7 @@ def style() -> str:
     drawn anew, so that a change of theme costs a figure nothing.
     """
     rules = [".main-svg { background: transparent !important; }"]
-    for light, twin in _TWINS.items():
+    for light, twin in TWINS.items():
         red, green, blue = (int(light[i : i + 2], 16) for i in (1, 3, 5))
         rgb = f"rgb({red}, {green}, {blue})"
         for kind in ("stroke", "fill"):
@@ -143,27 +126,14 @@ def style() -> str:
     return f'{width}[data-jp-theme-light="false"] {plot} {{\n{inner}\n}}\n'
 
 
-def layout(title: str = "", *, width: int, height: int | None, **more: Any) -> dict:
+def layout(*, height: float | None, **more: Any) -> dict:
     """Return the layout shared by all figures, as plain data; entries in ``more`` win.
 
-    A figure wider than 700 pixels takes the width of the page instead, up to 960.
+    A figure takes the width of the page, up to 960 pixels.
     """
     # Above the panels' titles there is room for plotly's buttons.
-    margin = {"l": 70, "r": 20, "t": 90 if title else 56, "b": 50}
-    base = {"template": template(), "height": height, "margin": margin}
-    base |= {"width": width} if width <= FITS else {"autosize": True}
-    if title:
-        base["title"] = {
-            "text": title,
-            "pad": {"t": 12},
-            "font": {"size": 16},
-            "x": 0,
-            "xref": "paper",
-            "xanchor": "left",
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-        }
+    margin = {"l": 70, "r": 20, "t": 56, "b": 50}
+    base = {"template": TEMPLATE, "height": height, "margin": margin, "autosize": True}
     return base | more
 
 

@@ -78,13 +78,12 @@ _STYLE = """<style>
 class Controls(Shown):
     """Labelled knobs for the fields of a parameters dataclass.
 
-    Ints and floats with bounds become sliders (without: boxes to type in), bools check
-    boxes, values with choices drop-down lists, other strings text boxes, which may
-    offer values in a list.
+    Numbers become sliders, bools check boxes, values with choices drop-down lists,
+    other strings text boxes, which may offer values in a list.
 
     Parameters
     ----------
-    parameters : dataclass instance, the first values; fields may be made by `knob`
+    parameters : dataclass instance, the first values; its fields are made by `knob`
     front : sequence of str, knobs always in sight; all if not given, else folded
     interactive : bool, make widgets; otherwise the values are shown
 
@@ -95,7 +94,8 @@ class Controls(Shown):
         the knob under the hand does, and the question which way its column will go
         (``labkit-predict``); a button that unfolds more knobs, and a button that goes
         back to the first values (``labkit-knobs-reset``).
-    widgets : dict, the knobs by field name; empty headless
+    knobs : dict of Knob, by the names of the fields
+    widgets : dict, the same as widgets; empty headless
     asks : callable, from the name of a knob
         Whether a knob that is about a column waits for a prediction when a hand turns
         it. The reader may skip the question; the knob then waits no more until it is
@@ -105,7 +105,7 @@ class Controls(Shown):
     Raises
     ------
     TypeError, ValueError
-        If a field has no type or first value for a knob, or `front` names no field.
+        If a field is no knob, or `front` names no field.
 
     Examples
     --------
@@ -114,7 +114,7 @@ class Controls(Shown):
     ... class Parameters:
     ...     rank: int = knob(8, low=1, high=64, unit="terms")
     >>> controls = Controls(Parameters(), interactive=False)
-    >>> stop = controls.observe(print)
+    >>> controls.observe(print)
     >>> controls.set(rank=16)
     Parameters(rank=16) ('rank',)
     """
@@ -131,24 +131,20 @@ class Controls(Shown):
             raise TypeError(
                 f"parameters must be an instance of a dataclass, got {kind}"
             )
-        self._first, self._value, self._knobs = (
-            parameters,
-            parameters,
-            knobs_of(parameters),
-        )
-        front = tuple(self._knobs) if front is None else front
+        self._first = self._value = parameters
+        self.knobs = knobs_of(parameters)
+        front = tuple(self.knobs) if front is None else front
         self._known(front)
-        self._observers: dict[object, Callable] = {}
+        self._observers: list[Callable] = []
         self._quiet = False  # true while the widgets follow the values, not the user
         self.interactive, self.widget = interactive, None
         self.widgets, self._texts, self.asked, self._rows = {}, {}, {}, {}
         self.asks: Callable[[str], bool] = lambda name: False
-        self._answers = {}  # by name of a knob that is not turned yet
-        self._skipped = set()  # names of knobs that wait for no prediction
-        self._held = None  # name and value of a knob that waits for one
+        self._answers = {}  # by name of a knob that is not turned yet; None: skipped
+        self._held = None  # name and value of a knob that waits for an answer
+        self._message = widgets.HTML().add_class("labkit-knobs-message")
         if interactive:
-            self._message = widgets.HTML().add_class("labkit-knobs-message")
-            self.widgets = {name: self._make(name) for name in self._knobs}
+            self.widgets = {name: self._make(name) for name in self.knobs}
             self.widget = self._build(front)
 
     @property
@@ -156,14 +152,12 @@ class Controls(Shown):
         """The current values, an instance of the dataclass given."""
         return self._value
 
-    def observe(self, callback: Callable) -> Callable[[], None]:
+    def observe(self, callback: Callable) -> None:
         """Have `callback(new_value, changed)` called after a change.
 
-        `changed` holds the names of the fields that changed.  Returns the unsubscribe.
+        `changed` holds the names of the fields that changed.
         """
-        entry = object()  # its own: the same callback may be given twice
-        self._observers[entry] = callback
-        return lambda: self._observers.pop(entry, None)
+        self._observers.append(callback)
 
     def set(self, **values: Any) -> None:
         """Set some values from code, all or none; one call of the callbacks if changed.
@@ -171,7 +165,7 @@ class Controls(Shown):
         A TypeError or ValueError says what is allowed.
         """
         self._known(values)
-        checked = {name: self._knobs[name].checked(v) for name, v in values.items()}
+        checked = {name: self.knobs[name].checked(v) for name, v in values.items()}
         self._commit(dataclasses.replace(self._value, **checked))
 
     def turn(self, **values: Any) -> None:
@@ -188,34 +182,35 @@ class Controls(Shown):
 
     def reset(self) -> None:
         """Go back to the first values."""
-        if self.interactive:
-            self._message.value = ""
+        self._message.value = ""
         self._commit(self._first)
 
     def restarts(self, name: str) -> bool:
-        """Return whether a change of this field begins the run anew; see `knob`."""
-        restart = self._knobs[name].restart
+        """Return whether a change of this field begins the run anew; see `Knob`."""
+        restart = self.knobs[name].restart
         return restart(self._value) if callable(restart) else restart
 
     def about(self, name: str) -> tuple[str, str]:
         """Return what this field's knob is about in words, and as a column."""
-        words, _, column = self._knobs[name].about.partition(": ")
+        words, _, column = self.knobs[name].about.partition(": ")
         return words, column or words
 
     def take_prediction(self, name: str) -> str | None:
         """Return the user's answer to the knob's question, and ask it anew."""
-        return self._answers.pop(name, None)
+        if answer := self._answers.get(name):
+            del self._answers[name]
+        return answer
 
     def judge(self, name: str | None, right: bool = False) -> None:
         """Mark the answer to a knob's question as right or wrong, and no other."""
-        for each, asked in self.asked.items():
+        for other, asked in self.asked.items():
             asked.remove_class("labkit-right").remove_class("labkit-wrong")
-            if each == name:
+            if other == name:
                 asked.add_class("labkit-right" if right else "labkit-wrong")
 
     def _by_hand(self, name: str, value: Any) -> Any:
         """Return a value within its bounds, without what a slider has rounded."""
-        knob, now = self._knobs[name], getattr(self._value, name)
+        knob, now = self.knobs[name], getattr(self._value, name)
         if knob.kind is int and knob.log:
             value = round(value)
         value = knob.clip(value)
@@ -225,22 +220,22 @@ class Controls(Shown):
     def _commit(self, new) -> None:
         self._hold(None)
         old, self._value = self._value, new
-        changed = tuple(n for n in self._knobs if getattr(old, n) != getattr(new, n))
+        changed = tuple(n for n in self.knobs if getattr(old, n) != getattr(new, n))
         self._show()
         if changed:
-            for callback in list(self._observers.values()):
+            for callback in self._observers:
                 callback(new, changed)
 
     def _known(self, names) -> None:
         for name in names:
-            if name not in self._knobs:
-                there = ", ".join(self._knobs)
+            if name not in self.knobs:
+                there = ", ".join(self.knobs)
                 raise ValueError(f"unknown parameter {name!r}; there are {there}")
 
     def _build(self, front) -> widgets.VBox:
         rows = {name: self._row(name, made) for name, made in self.widgets.items()}
-        groups = [n for n in front if n in rows], [n for n in rows if n not in front]
-        first, rest = (widgets.VBox([rows[name] for name in each]) for each in groups)
+        first = widgets.VBox([rows[name] for name in front])
+        rest = widgets.VBox([row for name, row in rows.items() if name not in front])
         look = {"icon": "undo", "tooltip": "Back to the first values of all knobs"}
         look["layout"] = {"width": "auto"}
         reset = widgets.Button(description="Reset knobs", **look)
@@ -250,16 +245,21 @@ class Controls(Shown):
             look |= {"icon": "sliders", "tooltip": "Show the other knobs, or hide them"}
             more = f"{len(rest.children)} more"
             below.insert(0, widgets.ToggleButton(description=more, **look))
-        style = widgets.HTML(_STYLE, layout={"display": "none"})
-        parts = [style, first.add_class("labkit-knobs")]
-        flow = {"flex_flow": "row wrap"}  # a button that is narrower has its name cut
-        parts += [widgets.HBox(below, layout=flow).add_class("labkit-more")]
-        parts += [rest.add_class("labkit-knobs").add_class("labkit-folded")]
-        made = widgets.VBox([*parts, self._message, Aria()])
-        return made.add_class("labkit-controls")
+        parts = [
+            widgets.HTML(_STYLE, layout={"display": "none"}),
+            first.add_class("labkit-knobs"),
+            # A button that is narrower has its name cut.
+            widgets.HBox(below, layout={"flex_flow": "row wrap"}).add_class(
+                "labkit-more"
+            ),
+            rest.add_class("labkit-knobs").add_class("labkit-folded"),
+            self._message,
+            Aria(),
+        ]
+        return widgets.VBox(parts).add_class("labkit-controls")
 
     def _make(self, name: str):
-        knob = self._knobs[name]
+        knob = self.knobs[name]
         made = _widget(knob, getattr(self._value, name))
         made.description, made.tooltip = knob.title, knob.help or knob.title
         made.observe(lambda change: self._turned(name, change["new"]), names="value")
@@ -270,9 +270,12 @@ class Controls(Shown):
         self._texts[name] = text = widgets.HTML(self._text(name))
         parts = [text.add_class("labkit-knob-text")]
         if words := self.about(name)[0]:
-            look = {"description_width": "auto", "button_width": "auto"}
-            look = {"style": look, "description": f"Which way will {words} go?"}
-            asked = widgets.ToggleButtons(options=(*ANSWERS, SKIP), value=None, **look)
+            asked = widgets.ToggleButtons(
+                options=(*ANSWERS, SKIP),
+                value=None,
+                description=f"Which way will {words} go?",
+                style={"description_width": "auto", "button_width": "auto"},
+            )
             asked.observe(lambda change: self._answered(name, change["new"]), "value")
             self.asked[name] = asked.add_class("labkit-predict")
             parts.insert(0, asked)  # the text below it may be long
@@ -281,29 +284,22 @@ class Controls(Shown):
         return self._rows[name]
 
     def _text(self, name: str) -> str:
-        knob = self._knobs[name]
-        mark = f"<span class='labkit-knob-mark'>{self._effect(name)}</span>"
+        knob = self.knobs[name]
+        effect = "restarts" if self.restarts(name) else "next step"
         facts = html.escape(", ".join(filter(None, (knob.span, knob.help))))
         # Where the reader is asked first, what is to be seen comes after the turn.
         asks = knob.about and getattr(self._value, name) == getattr(self._first, name)
         after = "" if asks else html.escape(knob.look_for)
+        mark = f"<span class='labkit-knob-mark'>{effect}</span>"
         return f"<div>{mark} {facts}</div><div>{after}</div>"
-
-    def _effect(self, name: str) -> str:
-        return "restarts" if self.restarts(name) else "next step"
 
     def _turned(self, name: str, value) -> None:
         """Take over what the user set; what the dataclass refuses is put back."""
         if self._quiet:
             return
-        asked = self.asked.get(name)
-        known = self._answers.keys() | self._skipped
-        if (
-            asked
-            and name not in known
-            and self.asks(name)
-            and self._by_hand(name, value) != getattr(self._value, name)
-        ):
+        open_question = name in self.asked and name not in self._answers
+        moved = self._by_hand(name, value) != getattr(self._value, name)
+        if open_question and moved and self.asks(name):
             self._hold(name, value)
         else:
             self.turn(**{name: value})
@@ -319,7 +315,7 @@ class Controls(Shown):
         if name is not None:
             self._held, self.asked[name].value = (name, value), None
             self._rows[name].add_class("labkit-waits")
-            title = html.escape(self._knobs[name].title)
+            title = html.escape(self.knobs[name].title)
             said = f"<b>{title}</b> waits: predict what it does, or skip."
             self._message.value = said
 
@@ -327,12 +323,9 @@ class Controls(Shown):
         """Hear a prediction; the knob that waited for it is turned."""
         if answer is None:
             return
+        self._answers[name] = None if answer == SKIP else answer
         if answer == SKIP:
-            self._skipped.add(name)
             self.asked[name].value = None
-        else:
-            self._skipped.discard(name)
-            self._answers[name] = answer
         if self._held and self._held[0] == name:
             value = self._held[1]
             self._hold(None)
@@ -361,27 +354,23 @@ def _widget(knob: Knob, value):
     look = {"value": value, "style": STYLE, "layout": LAYOUT}
     if knob.choices is not None:
         return widgets.Dropdown(options=list(knob.choices), **look)
-    if knob.kind is bool:
+    if isinstance(value, bool):
         return widgets.Checkbox(indent=False, **look)
-    if knob.kind is str and knob.offers:
-        offers = list(knob.offers)
-        return widgets.Combobox(options=offers, continuous_update=False, **look)
-    if knob.kind is str:
-        return widgets.Text(continuous_update=False, **look)
-    if low is None:
-        return (widgets.IntText if knob.kind is int else widgets.FloatText)(**look)
     # Without continuous_update a drag is one change, not a hundred.
     look["continuous_update"] = False
-    if knob.kind is int and not knob.log:
-        return widgets.IntSlider(min=low, max=high, step=step or 1, **look)
+    if isinstance(value, str):
+        return widgets.Combobox(options=list(knob.offers), **look)
+    whole = knob.kind is int
     if knob.log:
         # A hair wider than the bounds, else rounding could push an end value inside.
-        look |= {"readout_format": ".0f" if knob.kind is int else ".3g"}
         return widgets.FloatLogSlider(
             min=math.log10(low) - 1e-12,
             max=math.log10(high) + 1e-12,
             step=step or 0.1,
+            readout_format=".0f" if whole else ".3g",
             **look,
         )
+    if whole:
+        return widgets.IntSlider(min=low, max=high, step=step or 1, **look)
     look |= {"readout_format": ".4g", "step": step or (high - low) / 100}
     return widgets.FloatSlider(min=low, max=high, **look)

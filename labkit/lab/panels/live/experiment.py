@@ -2,132 +2,20 @@
 
 import dataclasses
 import numbers
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from labkit.check import (
-    FUNCTION,
-    NUMBER,
-    YES_OR_NO,
-    Range,
-    check_options,
-    described,
-    optional,
-)
-
-TEXT = Range("a text", lambda v: isinstance(v, str))
-VALUES = Range("a sequence", lambda v: isinstance(v, list | tuple | range))
-VALUE = Range(
-    "a number or a text", lambda v: isinstance(v, bool | str) or NUMBER.holds(v)
-)
-KNOB = {  # what `knob` says of a field
-    **dict.fromkeys(("low", "high", "step"), optional(NUMBER)),
-    **dict.fromkeys(("unit", "help", "look_for", "about"), TEXT),
-    "label": optional(TEXT),
-    "log": YES_OR_NO,
-    "choices": optional(VALUES),
-    "offers": VALUES,
-    "restart": Range(
-        "True, False or a function", lambda v: YES_OR_NO.holds(v) or FUNCTION.holds(v)
-    ),
-}
-
-KINDS = (bool, int, float, str)
+KINDS = {bool: bool, int: numbers.Integral, float: numbers.Real, str: str}
 
 
 @dataclasses.dataclass(frozen=True)
 class Knob:
-    """One field: its name and type, and what `knob` says of it."""
+    """What is said of a field, of which `Controls` makes a knob.
 
-    name: str
-    kind: type
-    low: Any = None
-    high: Any = None
-    step: Any = None
-    unit: str = ""
-    help: str = ""
-    choices: tuple | None = None
-    offers: tuple[str, ...] = ()
-    label: str | None = None
-    log: bool = False
-    look_for: str = ""
-    restart: bool | Callable[[Any], bool] = True
-    about: str = ""
-
-    def checked(self, value: Any) -> Any:
-        """Return a value in the field's type; a TypeError if it has another."""
-        number = {int: numbers.Integral, float: numbers.Real}.get(self.kind)
-        fits = isinstance(value, number or self.kind)
-        if not fits or (number and isinstance(value, bool)):
-            wanted, kind = self.kind.__name__, type(value).__name__
-            raise TypeError(
-                f"{self.name} must be of type {wanted}, got {kind} {value!r}"
-            )
-        self.check(value)
-        return self.kind(value)
-
-    def check(self, value: Any) -> None:
-        """Raise a ValueError for a value that is not allowed, whatever its type."""
-        if self.choices is not None:
-            good = value in self.choices
-        else:  # asked this way round, nan is refused too
-            good = self.low is None or self.low <= value <= self.high
-        if not good:
-            raise ValueError(f"{self.name} must be {self.allowed}, got {value!r}")
-
-    def clip(self, value: Any) -> Any:
-        """Return the value cut to its bounds: a log slider's ends are rounded."""
-        return value if self.low is None else min(max(value, self.low), self.high)
-
-    @property
-    def allowed(self) -> str:
-        """The values that are allowed, in words."""
-        if self.choices is not None:
-            return "one of " + ", ".join(map(repr, self.choices))
-        if self.low is None:
-            return "any"
-        return f"from {self.low} to {self.high} {self.unit}".rstrip()
-
-    @property
-    def span(self) -> str:
-        """The same in a few characters."""
-        if self.choices is not None:
-            return f"{len(self.choices)} choices"
-        if self.low is None:
-            return {bool: "on or off", str: "any text"}.get(self.kind, "any number")
-        return f"{self.low:g} to {self.high:g} {self.unit}".rstrip()
-
-    @property
-    def title(self) -> str:
-        """The words before the knob."""
-        name = self.label or self.name.replace("_", " ")
-        return f"{name} [{self.unit}]" if self.unit else name
-
-
-def knob(
-    default: Any,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    step: float | None = None,
-    unit: str = "",
-    help: str = "",
-    choices: Sequence | None = None,
-    offers: Sequence[str] = (),
-    label: str | None = None,
-    log: bool = False,
-    look_for: str = "",
-    restart: bool | Callable[[Any], bool] = True,
-    about: str = "",
-) -> Any:
-    """Declare a dataclass field, by its metadata, that `Controls` makes a knob of.
-
-    Parameters
+    Attributes
     ----------
-    default : int, float, bool or str, the first value
-    low, high : number, bounds, both included; both or neither
-        A ValueError if they or the choices are inconsistent or exclude the default.
+    first : int, float, bool or str, the first value, and the type of all
+    low, high : number, bounds, both included, of a number without choices
     step : number, between two positions of a slider; for `log`, in powers of ten
     unit, help : str, shown beside the name, and in the text beside the knob
     choices : sequence, the values allowed; makes a drop-down list
@@ -143,45 +31,120 @@ def knob(
         Column of a run's rows that a turn may change: a live panel asks which way
         before the turn, and compares the run with the same run without the turn. The
         panel's words for the column may stand before it: ``"the noise: variance"``.
+    name : str, of the field
+
+    Raises
+    ------
+    TypeError, ValueError
+        If these contradict each other, or exclude the first value.
     """
-    said = dict(locals())
-    del said["default"]
-    check_options(said, KNOB)
-    if isinstance(default, str) and low is not None:
-        raise ValueError(f"only a number has bounds, got default={default!r}")
-    check_options({"default": default}, {"default": VALUE})
-    said["choices"] = None if choices is None else tuple(choices)
-    said["offers"] = tuple(offers)
-    if (low is None) != (high is None):
-        raise ValueError(f"give both bounds or neither, got low={low}, high={high}")
-    if low is not None and not low < high:
-        raise ValueError(f"low must be below high, got low={low}, high={high}")
-    if log and (low is None or low <= 0):
-        raise ValueError(f"a logarithmic knob needs bounds > 0, got low={low}")
-    Knob("default", type(default), **said).check(default)
-    return dataclasses.field(default=default, metadata=said)
+
+    first: Any
+    low: float | None = None
+    high: float | None = None
+    step: float | None = None
+    unit: str = ""
+    help: str = ""
+    choices: Sequence | None = None
+    offers: Sequence[str] = ()
+    label: str = ""
+    log: bool = False
+    look_for: str = ""
+    restart: bool | Callable[[Any], bool] = True
+    about: str = ""
+    name: str = "default"
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if type(self.first) not in KINDS:
+            kind = type(self.first).__name__
+            raise TypeError(
+                f"{self.name} must be an int, float, bool or str, got {kind}"
+            )
+        ends = self.low, self.high
+        if (self.low is None) != (self.high is None):
+            low, high = ends
+            raise ValueError(f"give both bounds or neither, got low={low}, high={high}")
+        if self.low is None:
+            free = type(self.first) in (bool, str)
+            if self.log or not (free or self.choices):
+                raise ValueError(f"a number needs bounds or choices, got {self.first}")
+        elif not self.low < self.high:
+            raise ValueError(f"low must be below high, got {ends}")
+        elif self.log and self.low <= 0:
+            raise ValueError(f"a logarithmic knob needs bounds > 0, got {ends}")
+        self.checked(self.first)
+
+    def checked(self, value: Any) -> Any:
+        """Return a value in the field's type, or say why it is not allowed."""
+        kind = self.kind
+        if not isinstance(value, KINDS[kind]) or isinstance(value, bool) > (
+            kind is bool
+        ):
+            wanted, given = kind.__name__, type(value).__name__
+            raise TypeError(
+                f"{self.name} must be of type {wanted}, got {given} {value!r}"
+            )
+        if self.choices is not None:
+            good = value in self.choices
+        else:  # asked this way round, nan is refused too
+            good = self.low is None or self.low <= value <= self.high
+        if not good:
+            raise ValueError(f"{self.name} must be {self.span}, got {value!r}")
+        return kind(value)
+
+    def clip(self, value: Any) -> Any:
+        """Return the value cut to its bounds: a log slider's ends are rounded."""
+        return value if self.low is None else min(max(value, self.low), self.high)
+
+    @property
+    def span(self) -> str:
+        """The values that are allowed, in words."""
+        if self.choices is not None:
+            return "one of " + ", ".join(map(str, self.choices))
+        if self.low is None:
+            return "on or off" if isinstance(self.first, bool) else "any text"
+        return f"from {self.low:g} to {self.high:g} {self.unit}".rstrip()
+
+    @property
+    def kind(self) -> type:
+        """The type of all values."""
+        return type(self.first)
+
+    @property
+    def title(self) -> str:
+        """The words before the knob."""
+        return f"{self.words} [{self.unit}]" if self.unit else self.words
+
+    @property
+    def words(self) -> str:
+        """The field's name, or what is shown in its place."""
+        return self.label or self.name.replace("_", " ")
+
+    def said(self, value: Any) -> str:
+        """Return a value in words, after the name; of a text the name alone."""
+        if self.span == "any text":
+            return self.words
+        shown = f"{value:.4g}" if isinstance(value, float) else value
+        return f"{self.words} = {shown}"
+
+
+def knob(default: Any, **options: Any) -> Any:
+    """Declare a dataclass field as a knob, with the options that :class:`Knob` has."""
+    return dataclasses.field(
+        default=default, metadata={"knob": Knob(default, **options)}
+    )
 
 
 def knobs_of(parameters: Any) -> dict[str, Knob]:
     """Return the knobs of a dataclass by name, and check the values that it has."""
-    try:
-        hints = typing.get_type_hints(type(parameters))
-    except NameError:  # an annotation that only its own scope could resolve
-        hints = {}
     found = {}
-    for field in (each for each in dataclasses.fields(parameters) if each.init):
-        name, value = field.name, getattr(parameters, field.name)
-        # The type annotated, else that of the value.
-        kind = next((k for k in (hints.get(name), type(value)) if k in KINDS), None)
-        if kind is None:
-            what = f"got {type(value).__name__} {value!r}"
-            message = f"parameter {name!r} must be an int, float, bool or str, {what}"
-            raise TypeError(message)
-        said = {k.name for k in dataclasses.fields(Knob)} & field.metadata.keys()
-        found[name] = Knob(name, kind, **{key: field.metadata[key] for key in said})
-        found[name].checked(value)
-        if found[name].log and kind not in (int, float):
-            raise TypeError(f"{name}: only a number can have a logarithmic knob")
+    for field in dataclasses.fields(parameters):
+        if "knob" not in field.metadata:
+            raise TypeError(f"parameter {field.name!r} must be declared by knob()")
+        made = dataclasses.replace(field.metadata["knob"], name=field.name)
+        made.checked(getattr(parameters, field.name))
+        found[field.name] = made
     return found
 
 
@@ -201,14 +164,10 @@ def within(knobs: type, **values: Any) -> Any:
     >>> within(Knobs, rank=100)
     Knobs(rank=16)
     """
-    if not (isinstance(knobs, type) and dataclasses.is_dataclass(knobs)):
-        raise TypeError(f"knobs must be a dataclass, got {described(knobs)}")
-    declared = knobs_of(knobs())
-    bounded = {name for name, each in declared.items() if each.low is not None}
-    check_options(
-        values, {name: NUMBER if name in bounded else VALUE for name in declared}
-    )
-    return knobs(**{name: declared[name].clip(value) for name, value in values.items()})
+    first = knobs()
+    declared = knobs_of(first)
+    clipped = {name: declared[name].clip(value) for name, value in values.items()}
+    return dataclasses.replace(first, **clipped)
 
 
 @dataclasses.dataclass(frozen=True)

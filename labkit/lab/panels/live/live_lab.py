@@ -1,34 +1,31 @@
 """Knobs, buttons and a live figure around one run of an experiment."""
 
 import math
-import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from IPython.display import display
 from ipywidgets import Box, HBox, Label, ToggleButton, VBox
 
 from labkit.check import check_options, integer
 from labkit.instruments import Trace
 from labkit.lab.panels.figures.captions import Figure
-from labkit.lab.panels.figures.images import Pictures, Scene
+from labkit.lab.panels.figures.plot import Plot
 from labkit.lab.panels.figures.shown import Shown, close, loop_here
 from labkit.lab.panels.live.cells import MIN_SLEEP, begin, replace_earlier, run
 from labkit.lab.panels.live.controls import Controls
-from labkit.lab.panels.live.experiment import Experiment, knobs_of
+from labkit.lab.panels.live.experiment import Experiment
 from labkit.lab.panels.live.live_plot import LivePlot
 from labkit.lab.panels.live.played import play
-from labkit.lab.panels.live.predictions import Prediction, keep, score
-from labkit.lab.panels.live.run import Run
+from labkit.lab.panels.live.predictions import keep, score
+from labkit.lab.panels.live.run import Chance, Run
 from labkit.lab.panels.live.stepper import Stepper
 from labkit.lab.panels.live.turn import Question, Turn, Turns
 
 SEEN = 5  # steps per second of a picture, so that its story is seen
-TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
 READY = "Press Run, or Step."
 FIRST = 2  # plots that are open
 LEAST, MOST = 20, 60  # steps of a picture that a page plays
@@ -37,7 +34,38 @@ LEFT = {"flex": "1 1 212px", "max_width": "100%", "min_width": "0"}
 RIGHT = {"flex": "1000 1 600px", "max_width": "100%", "min_width": "0"}
 # What a turned knob does is written under the picture, so that the picture stays.
 BELOW = {"flex_flow": "row wrap", "grid_gap": "0 12px"}
-_UNMARKED = (-math.inf, [], None)  # the newest mark: when, of what, at which step
+
+
+class Scene:
+    """What a run shows now, beside an earlier run, or the same run without a turn.
+
+    ``now``, ``before`` and ``without`` are what the experiment's ``picture`` draws,
+    None where there is none; ``widget`` is None if not interactive.
+    """
+
+    now = before = without = None
+
+    def __init__(self, experiment: Experiment, interactive: bool):
+        self._draw = experiment.picture
+        self.widget = Plot(lambda: self.figure) if interactive else None
+
+    def show(self, **changed: Any) -> None:
+        """Take over some of the three, and redraw as soon as it is due."""
+        vars(self).update(changed)
+        if self.widget:
+            self.widget.changed()
+
+    def update(self) -> None:
+        """Redraw now; does nothing headless."""
+        if self.widget:
+            self.widget.changed()
+            self.widget.flush()
+
+    @property
+    def figure(self) -> Figure:
+        """What is shown now, and what stands beside it."""
+        beside = self.before if self.without is None else self.without
+        return Figure(self._draw(self.now, beside))
 
 
 class LiveLab(Shown):
@@ -56,18 +84,16 @@ class LiveLab(Shown):
     experiment : Experiment
     problem : positional arguments, handed to ``rows`` after the settings
     knobs : dataclass, values to start with; by default those of ``experiment.knobs``
-    pictures : Pictures, optional
-        Shows what rows hold under ``pictures``, above the figure. Headless it has to be
-        displayed by itself.
     interactive : bool
-        Show widgets; otherwise show the figure. In a page without a kernel a picture
-        is played then, and the knobs turned for which ``playable`` has values.
+        Show widgets; otherwise show the figures. In a page without a kernel a picture
+        is played then at the values of knobs that ``playable`` has.
     folder, device : str, where traces are written, if anywhere; noted in the traces
-    figure : keywords of :class:`~labkit.lab.panels.LivePlot`, such as ``height``
+    height : int, pixels of the plots; by default as these need
 
     Attributes
     ----------
-    controls, stepper, plot, trace : the parts, to be used directly; plot may be None
+    controls, stepper, plot, scene, trace : the parts, to be used directly; plot and
+        scene, the picture, may be None
     widget : knobs left of buttons and figure; None if not interactive
     note, turned, outcome : labels of the experiment's ``status``, of what the knob
         turned last does, and of what it did to the column that it is about
@@ -78,17 +104,13 @@ class LiveLab(Shown):
         experiment: Experiment,
         *problem: Any,
         knobs: Any = None,
-        pictures: Pictures | None = None,
         interactive: bool = True,
         folder: str = "",
         device: str = "cpu",
-        **figure: Any,
+        height: int | None = None,
     ):
         self.experiment, self.problem = experiment, problem
-        self.folder, self.device = folder, device
-        self.interactive, self.pictures = interactive, pictures
-        if experiment.picture:
-            self.pictures = Scene(experiment.picture, interactive=interactive)
+        self.folder, self.device, self.interactive = folder, device, interactive
         self.controls = Controls(
             knobs or experiment.knobs(), front=experiment.front, interactive=interactive
         )
@@ -97,11 +119,13 @@ class LiveLab(Shown):
         self.outcome = Label().add_class("labkit-outcome")
         self._question, self._told = None, None  # the turn whose answer is kept
         self._task = None  # it has the twins follow
-        self._row, self._pending, self._marked = None, {}, _UNMARKED
-        self._followers, self._traces = [], 0
+        self._row, self._pending, self._marked = None, {}, None
+        self._traces = 0
         self.turns = Turns(self._new_run(), 2 if loop_here() else math.inf)
         self.trace = self._new_trace()
-        self.plot = None
+        self.plot = self.scene = self.widget = None
+        if experiment.picture:
+            self.scene = Scene(experiment, interactive)
         if experiment.panels:
             self.plot = LivePlot(
                 self.trace,
@@ -109,8 +133,8 @@ class LiveLab(Shown):
                 caption=experiment.caption,
                 interactive=interactive,
                 first=FIRST,
-                low=self.pictures is not None,
-                **figure,
+                height=height,
+                low=bool(self.scene),
             )
         self.stepper = Stepper(
             lambda: self.turns.run,
@@ -118,31 +142,32 @@ class LiveLab(Shown):
             on_reset=self._restart,
             on_status=self._tell,
             interactive=interactive,
-            speed=SEEN if experiment.picture else "max",
+            speed=SEEN if experiment.playable else "max",
             beside=(self.note,),
         )
         self.controls.observe(self._turned)
         self.controls.asks = self._can_answer
-        self.widget = None
         if interactive:
             self.widget = self._build()
             replace_earlier(self)
         self._open()
 
+    @property
+    def _drawn(self) -> list[Scene | LivePlot]:
+        return [part for part in (self.scene, self.plot) if part]
+
     def _build(self) -> Box:
         """Knobs left of buttons and figure; above them where it is narrow."""
-        parts = filter(None, (self.pictures, self.plot))
-        shown = [self.stepper.widget, *(part.widget for part in parts)]
+        shown = [self.stepper.widget, *(part.widget for part in self._drawn)]
         below = [self.turned, self.outcome]
-        count, pictured = len(self.experiment.panels), bool(self.experiment.picture)
-        if self.plot and pictured:  # both would be more than a screen
-            self.plot.widget.layout.display = "none"
+        count, pictured = len(self.experiment.panels), bool(self.experiment.playable)
         if self.plot and (count > FIRST or pictured):
             name = f"All {count} plots" if count > 1 else "The plot"
             said = {"description": name, "icon": "plus"}
             more = ToggleButton(**said, tooltip="Show the other plots, or hide them")
             more.observe(lambda change: self._unfold(change["new"]), "value")
             below.insert(0, more.add_class("labkit-all-plots"))
+            self._unfold(False)
         shown.append(HBox(below, layout=BELOW))
         left = VBox([self.controls.widget], layout=LEFT).add_class("labkit-side")
         sides = left, VBox(shown, layout=RIGHT)
@@ -150,8 +175,8 @@ class LiveLab(Shown):
         return screen.add_class("labkit-pictured") if pictured else screen
 
     def _unfold(self, unfolded: bool) -> None:
-        """Show all plots, or fewer: none where there is a picture."""
-        if self.experiment.picture:
+        """Show all plots, or fewer: none below a picture with a story."""
+        if self.experiment.playable:  # both would be more than a screen
             self.plot.widget.layout.display = None if unfolded else "none"
         self.plot.unfold(unfolded)
 
@@ -164,13 +189,6 @@ class LiveLab(Shown):
         if self.interactive:
             close(self.widget)
 
-    def follow(self, callback: Callable[[Mapping, Mapping], None]) -> None:
-        """Have ``callback(row, knobs)`` called with each row from now on.
-
-        ``knobs`` holds the values at which the row was computed, by name.
-        """
-        self._followers.append(callback)
-
     def run(self, steps: int) -> pd.DataFrame:
         """Take ``steps`` measured steps and return the trace so far.
 
@@ -180,7 +198,7 @@ class LiveLab(Shown):
         end = self.turns.run.count + steps
         while self.turns.run.count < end and not self.stepper.exhausted:
             self.stepper.step()
-        for part in filter(None, (self.plot, self.pictures)):
+        for part in self._drawn:
             part.update()
         return self.trace.frame()
 
@@ -200,26 +218,24 @@ class LiveLab(Shown):
 
     def _open(self) -> None:
         """Show what is there before the first step, and what moves it."""
-        if self.experiment.opening and self.experiment.picture:
-            with torch.random.fork_rng(devices=[]):  # it may draw weights
+        if self.scene and self.experiment.opening:
+            with Chance():  # it may draw weights
                 now = self.experiment.opening(self.turns.run.settings, *self.problem)
-            self.pictures.draw(now)
-            self.pictures.update()
+            self.scene.show(now=now)
+            self.scene.update()
         self.note.value = READY
 
     def _log(self, row: Mapping) -> None:
         """Take in a new row of the run."""
         scalars = {key: row[key] for key in row if key != "pictures"}
         if self._pending:
-            scalars["turned"] = self._in_words(" = ")
+            scalars["turned"] = self._in_words
             self._pending = {}
         self.trace.log(**scalars)
         self._row = row
-        if self.pictures and "pictures" in row:
-            self.pictures.draw(row["pictures"], f"Step {row['step']}")
+        if self.scene and "pictures" in row:
+            self.scene.show(now=row["pictures"])
         self._wake()
-        for callback in self._followers:
-            callback(scalars, dict(vars(self.turns.run.settings)))
 
     def _tell(self) -> None:
         """Write the status of the newest row; not at each row, to spare the page."""
@@ -231,17 +247,16 @@ class LiveLab(Shown):
             self._compare()
 
     def _restart(self) -> None:
-        if self._row is None and self.pictures:
-            self.pictures.now = None  # what nothing has moved leaves no grey behind
-        self._row, self._pending, self._marked = None, {}, _UNMARKED
+        ran, self._row, self._pending, self._marked = self._row, None, {}, None
         self.turned.value = ""
         self.turns.begin_anew(self._new_run(), self._question)
         self.trace.close()
         self.trace = self._new_trace()
         if self.plot:
             self.plot.attach(self.trace)
-        if self.pictures:
-            self.pictures.clear()
+        if self.scene:  # what nothing has moved leaves no grey behind
+            before = self.scene.now if ran else self.scene.before
+            self.scene.show(now=None, before=before)
         self._open()
         self._wake()
 
@@ -249,20 +264,16 @@ class LiveLab(Shown):
 
     def _turned(self, knobs: Any, changed: Sequence[str]) -> None:
         """Hear that knobs have been turned."""
-        restarting = [name for name in changed if self.controls.restarts(name)]
         with self.stepper.between_steps():
-            on, question = self._goes_on(changed), self._asked(changed)
+            restarting = [name for name in changed if self.controls.restarts(name)]
+            question = self._asked(changed)
             if self._over or restarting:
                 self._question = question
                 self._begin_anew(restarting or changed)
                 self._question = None
                 return
             values = {name: getattr(knobs, name) for name in changed}
-            if on:
-                self.turns.goes_on(values, question.predicted)
-            else:
-                self.turns.tell(values, question)
-            self._mark(values)
+            self._mark(values, self.turns.tell(values, question))
             if self._row is None:
                 self._open()
             self._wake()
@@ -285,12 +296,6 @@ class LiveLab(Shown):
             anew = self._over or self.controls.restarts(name)
             return not self.turns.open and (anew or self.turns.level())
 
-    def _goes_on(self, changed: Sequence[str]) -> bool:
-        """Whether the hand that made the newest turn turns the same knob further."""
-        turn = self.turns.newest
-        same = turn and list(changed) == [turn.question.knob]
-        return bool(same) and not turn.whole
-
     def _begin_anew(self, names: Sequence[str]) -> None:
         """Restart; what ran, or had run to its end before the eyes of someone, runs."""
         why = ", which had ended" * self._over
@@ -303,29 +308,19 @@ class LiveLab(Shown):
         if running:
             self.stepper.start()
 
-    def _mark(self, values: Mapping[str, Any]) -> None:
+    def _mark(self, values: Mapping[str, Any], further: bool) -> None:
         """Mark the next step, from which on the run reads the new values."""
         self._pending |= values
         rows = self.trace.rows
         step = rows[-1]["step"] + 1 if rows else 1
-        self.turned.value = f"{self._in_words(' = ')} from step {step} on"
-        now, (then, names, at) = time.monotonic(), self._marked
-        instead_of = at if names == list(values) and now - then < TOGETHER else None
-        self._marked = now, list(values), step
+        self.turned.value = f"{self._in_words} from step {step} on"
         if rows and self.plot:  # else there is no before to tell apart
-            self.plot.mark(step, self._in_words(" "), instead_of)
+            self.plot.mark(step, self._in_words, self._marked if further else None)
+        self._marked = step
 
-    def _in_words(self, between: str) -> str:
-        """What was turned; of a knob that takes any text, its title alone."""
-        knobs = knobs_of(self.controls.value)
-        said = []
-        for name, value in self._pending.items():
-            knob = knobs[name]
-            words = (knob.label or name).replace("_", " ")
-            shown = f"{value:.4g}" if isinstance(value, float) else value
-            said.append(
-                f"{words}{between}{shown}" if knob.span != "any text" else words
-            )
+    @property
+    def _in_words(self) -> str:
+        said = (self.controls.knobs[n].said(v) for n, v in self._pending.items())
         return ", ".join(said)
 
     # What a turn does
@@ -351,18 +346,19 @@ class LiveLab(Shown):
 
     def _compare(self) -> None:
         """Tell what the newest turn does, and draw the run without it."""
-        turn, drawn = self.turns.newest, filter(None, (self.pictures, self.plot))
+        turn = self.turns.newest
         if turn is not self._told:  # another, or none
             self._told, self._kept = turn, False
             self.controls.judge(None)
-            for part in drawn:
-                part.beside(None)
+            if self.plot:
+                self.plot.beside(())
+            if self.scene:
+                self.scene.show(without=None)
         self.outcome.value = str(turn or "")
         if not turn:
             return
-        level = turn.run.count - turn.twin.count
-        if self.pictures and level >= 0 and turn.twin.picture is not None:
-            self.pictures.beside(turn.twin.picture, aligned=level == 0)
+        if self.scene and turn.run.count == turn.twin.count:
+            self.scene.show(without=turn.twin.picture)
         if turn.whole and turn.happened and not self._kept:
             self._kept = True
             self._keep(turn)
@@ -372,25 +368,24 @@ class LiveLab(Shown):
 
     def _keep(self, turn: Turn) -> None:
         """Draw the curves without the turn, and mark and count the answer."""
-        knob, _, words, predicted = turn.question
         if self.plot and turn.since:  # else the run before is drawn already
             pairs = zip(turn.twin.measured, turn.run.measured, strict=False)
             rows = [row | {"step": other["step"]} for row, other in pairs]
             self.plot.beside(rows[turn.since :])
-        if predicted:
-            what = knob.replace("_", " "), words, predicted, turn.happened
-            keep(Prediction(self.experiment.name, *what))
-            self.controls.judge(knob, right=predicted == turn.happened)
+        if predicted := turn.question.predicted:
+            right = predicted == turn.happened
+            keep(self.experiment.name, right)
+            self.controls.judge(turn.question.knob, right)
 
     # On a page
 
     def _ipython_display_(self):
-        if self.interactive and self.pictures:
-            self.pictures.widget.flush()  # a busy kernel would send it when all has run
+        if self.interactive and self.scene:
+            self.scene.widget.flush()  # a busy kernel would send it when all has run
         super()._ipython_display_()
-        if self.interactive:
+        if self.interactive or not self.scene:
             return
-        if self.experiment.picture and self._row:
+        if self._row and self.experiment.playable:
             play(
                 self.experiment,
                 self.problem,
@@ -398,11 +393,10 @@ class LiveLab(Shown):
                 min(max(self.turns.run.count, LEAST), MOST),
                 self._row["step"],
             )
-            if self.plot:
-                display(self.plot.figure)
+        if self._row and self.plot:
+            display(self.plot.figure)
 
     @property
     def figure(self) -> Figure:
         """What is shown headless: the picture if there is one, else the curves."""
-        picture = self.pictures if self.experiment.picture else None
-        return (picture or self.plot or self.pictures).figure
+        return (self.scene or self.plot).figure

@@ -1,7 +1,6 @@
 """A figure that follows a trace while it grows."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from labkit.instruments import Trace
 from labkit.lab.panels.figures.captions import Figure, describe
@@ -17,19 +16,14 @@ class LivePlot(Shown):
     Parameters
     ----------
     trace : Trace, what to show; rows that it already has are drawn at once
-    panels : sequence of Lines or Bars, row by row, at least one
+    panels : sequence of Lines or Bars, two side by side, at least one
     interactive : bool
         Follow the trace in a widget; otherwise a figure is built when asked for.
-    title : str, of the figure
     caption : str, a sentence below: what to look at, and what it means; behind it
         stands whose the grey curves are
     first : int >= 1, panels drawn in a widget until `unfold`; by default all
-    columns : int >= 1, panels side by side
-    width, height : int
-        Pixels; by default 480 a panel across, and as panels need. A width above 700
-        gives way to the page's.
+    height : int, pixels; by default as panels need
     low : bool, lower panels by default, as below pictures
-    clock : callable, returns the time in seconds; for tests
 
     Notes
     -----
@@ -52,47 +46,46 @@ class LivePlot(Shown):
         panels: Sequence[Lines | Bars],
         *,
         interactive: bool = True,
-        title: str = "",
         caption: str = "",
         first: int | None = None,
-        columns: int = 2,
-        width: int | None = None,
         height: int | None = None,
         low: bool = False,
-        clock: Callable[[], float] = time.monotonic,
     ):
         self.panels = tuple(panels)
-        check_panels(self.panels, columns)
+        check_panels(self.panels)
         self.interactive, self._caption = interactive, caption
-        self._size = {"columns": columns, "title": title}
-        self._size |= {"width": width, "height": height, "low": low}
+        self._height, self._low = height, low
         self._first = first if interactive else None
-        self._before = None  # the trace of another run, in grey
+        self._before, self._whose = (), ""  # rows of the run before, and what it was
         self._without = ()  # rows of the same run without a turn of a knob
         self._marks = {}  # x to text
         self.trace, self.widget, self._unsubscribe = trace, None, None
         self.unfold(False)
         if interactive:
-            self.widget = Plot(self._build, clock=clock)
-            self.attach(trace)
+            self.widget = Plot(lambda: self.figure)
+            self._follow()
 
     def unfold(self, unfolded: bool = True) -> None:
         """Draw all panels, or the first ones only."""
         shown = self.panels[: None if unfolded else self._first]
-        self.drawing = Drawing(shown, **self._size)
+        self.drawing = Drawing(shown, height=self._height, low=self._low)
         self.changed()
 
     def attach(self, trace: Trace) -> None:
         """Follow another trace, as after a reset; the one before is drawn in grey."""
         self.detach()
-        if trace is not self.trace:
-            if len(self.trace):
-                self._before = self.trace
-            self._without, self._marks = (), {}
-        self.trace = trace
-        if self.interactive:
-            self._unsubscribe = trace.subscribe(lambda _: self.changed())
+        if self.trace.rows:
+            own, other = (t.header["parameters"] or {} for t in (self.trace, trace))
+            parts = [f"{k} {v}" for k, v in own.items() if other.get(k) != v]
+            whose = f" ({', '.join(parts)})".replace("_", " ") if parts else ""
+            self._before, self._whose = self.trace.rows, f"Grey: the run before{whose}."
+        self._without, self._marks, self.trace = (), {}, trace
+        self._follow()
         self.changed()
+
+    def _follow(self) -> None:
+        if self.widget:
+            self._unsubscribe = self.trace.subscribe(lambda _: self.changed())
 
     def detach(self) -> None:
         """Follow no trace any more; what is drawn stays."""
@@ -110,7 +103,7 @@ class LivePlot(Shown):
         It stands until :meth:`attach` or another there; that at ``instead_of`` goes.
         """
         self._marks.pop(instead_of, None)
-        self._marks[float(x)] = text
+        self._marks[x] = text
         self.changed()
 
     def changed(self) -> None:
@@ -127,30 +120,16 @@ class LivePlot(Shown):
     @property
     def figure(self) -> Figure:
         """The figure as it is now."""
-        return self._build()
-
-    def _build(self) -> Figure:
         figure = self.drawing.build(self.trace.rows)
         figure["layout"]["shapes"] = self.drawing.marks(self._marks)
+        said = [self._caption, self._whose]
         if self._before:
-            figure["data"] += self.drawing.ghosts(self._before.rows)
+            figure["data"] += self.drawing.ghosts(self._before)
         if self._without:
             figure["data"] += self.drawing.ghosts(self._without, width=2)
+            said.append("Thicker grey: the same run without the turn.")
         words = [panel.words for panel in self.drawing.panels]
-        return describe(figure, " ".join(filter(None, self._said())), words)
-
-    def _said(self) -> Iterator[str]:
-        """The caption, and whose run is grey."""
-        yield self._caption
-        if self._before:
-            own, other = (
-                t.header["parameters"] or {} for t in (self._before, self.trace)
-            )
-            parts = {k: v for k, v in own.items() if other.get(k) != v}
-            text = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in parts.items())
-            yield f"Grey: the run before{text and f' ({text})'}."
-        if self._without:
-            yield "Thicker grey: the same run without the turn."
+        return describe(figure, " ".join(filter(None, said)), words)
 
     def __repr__(self) -> str:
         titles = ", ".join(panel.title for panel in self.panels)

@@ -11,6 +11,25 @@ if TYPE_CHECKING:
     from labkit.lab.panels.live.experiment import Experiment
 
 
+class Chance:
+    """torch's random numbers of one run alone: what draws meanwhile changes none.
+
+    ``state`` is where they begin, by default where torch's are now. As a context it is
+    entered for each step of the run.
+    """
+
+    def __init__(self, state: torch.Tensor | None = None):
+        self.state = torch.get_rng_state() if state is None else state
+
+    def __enter__(self) -> None:
+        self._outside = torch.get_rng_state()
+        torch.set_rng_state(self.state)
+
+    def __exit__(self, *_: object) -> None:
+        self.state = torch.get_rng_state()
+        torch.set_rng_state(self._outside)
+
+
 class Run:
     """A generator of an experiment's rows, and the settings that it reads.
 
@@ -41,7 +60,8 @@ class Run:
         chance: torch.Tensor | None = None,
     ):
         self._experiment, self._problem, self._knobs = experiment, problem, dict(knobs)
-        self._begin = self._chance = torch.get_rng_state() if chance is None else chance
+        self._chance = Chance(chance)
+        self._begin = self._chance.state
         self.settings = SimpleNamespace(**knobs)
         self.measured, self.picture, self.ended = [], None, ""
         self._turns = []  # of each: measured rows before it, and the values told
@@ -66,7 +86,7 @@ class Run:
 
     def __next__(self) -> Mapping:
         try:
-            with self._own_chance():
+            with self._chance:
                 row = next(self._rows)
         except StopIteration:
             self.ended = "it has ended"
@@ -95,12 +115,3 @@ class Run:
             if not self.ended:
                 next(self)
         return not self.ended
-
-    @contextlib.contextmanager
-    def _own_chance(self) -> Iterator[None]:
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(self._chance)
-            try:
-                yield
-            finally:
-                self._chance = torch.get_rng_state()

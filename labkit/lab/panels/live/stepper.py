@@ -6,7 +6,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -17,6 +17,7 @@ from labkit.lab.panels.live.cells import MIN_SLEEP, begin, replace_earlier, run
 
 SPEEDS = (1, 2, 5, 10, 20, 50, 100, "max")  # steps per second
 MIN_INTERVAL = 0.1  # seconds between two status lines of a running loop
+FLOW = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "0 12px"}
 
 
 class Stepper(Shown):
@@ -24,9 +25,7 @@ class Stepper(Shown):
 
     Parameters
     ----------
-    make_records : callable
-        Returns a fresh generator that yields a record per step. A generator itself is
-        accepted too, but then nothing can be reset. A TypeError for anything else.
+    make_records : callable, returns a fresh generator that yields a record per step
     on_record : callable, is given each new record as soon as it was drawn
     on_reset : callable, called before `make_records` is called again
     on_status : callable, called when the status line is written: of a running loop,
@@ -48,36 +47,31 @@ class Stepper(Shown):
     Examples
     --------
     >>> stepper = Stepper(lambda: iter("abc"), interactive=False)
-    >>> stepper.step(2), stepper.run(), stepper
-    ('b', 'c', Stepper(step 3, finished))
+    >>> stepper.step(), stepper.step(), stepper
+    ('a', 'b', Stepper(step 2, paused))
     """
 
     def __init__(
         self,
-        make_records: Callable[[], Iterator] | Generator,
+        make_records: Callable[[], Iterator],
         *,
-        on_record: Callable[[Any], None] | None = None,
-        on_reset: Callable[[], None] | None = None,
-        on_status: Callable[[], None] | None = None,
+        on_record: Callable[[Any], object] | None = None,
+        on_reset: Callable[[], object] | None = None,
+        on_status: Callable[[], object] | None = None,
         interactive: bool = True,
         speed: int | str = "max",
         beside: Sequence[widgets.Widget] = (),
-        clock: Callable[[], float] = time.monotonic,
     ):
-        if not callable(make_records) and not isinstance(make_records, Iterator):
-            message = "make_records must be a function that returns a generator, or a"
-            raise TypeError(f"{message} generator, got {type(make_records).__name__}")
-        self._make = make_records if callable(make_records) else None
+        self._make = make_records
         self._on_record, self._on_reset = on_record or _nothing, on_reset or _nothing
-        self._on_status, self._clock = on_status or _nothing, clock
-        self._next_status = -math.inf
+        self._on_status, self._next_status = on_status or _nothing, -math.inf
         self._turn = None  # identity of the loop that may go on; None: paused
         # JupyterLab may hear buttons on a thread of its own beside the running cell,
         # and a generator cannot be entered twice.
         self._lock = threading.RLock()
         self.loop = loop_here()
         self.interactive, self.widget = interactive, None
-        self._begin(make_records() if self._make else make_records)
+        self._begin()
         if interactive:
             self._build(speed, beside)
             replace_earlier(self)
@@ -97,31 +91,16 @@ class Stepper(Shown):
         rest = "finished" if self.exhausted else "paused"
         return f"{place}, {'running' if self.running else rest}"
 
-    def step(self, n: int = 1) -> Any:
-        """Draw `n` records, fewer when the generator ends; return the newest.
+    def step(self) -> Any:
+        """Draw a record, if there is another one; return the newest.
 
         An exception in the generator or in a callback is raised, and the stepper then
         refuses new records until it is reset.
         """
         self.pause()
-        return self.run(n)
-
-    def run(self, steps: int | None = None) -> Any:
-        """Run in this cell: `steps` new records, or until exhausted if None.
-
-        A plain loop: no button is heard until it ends.  A callback may end it by
-        calling `pause`.  Returns the newest record.
-        """
-        self.pause()
-        self._turn = turn = object()
         try:
-            left = math.inf if steps is None else steps
-            while left > 0 and self._turn is turn and self._advance():
-                left -= 1
-                self._refresh(force=False)
+            self._advance()
         finally:
-            if self._turn is turn:
-                self._turn = None
             self._refresh()
         return self.record
 
@@ -137,7 +116,7 @@ class Stepper(Shown):
         if self._closed:
             raise RuntimeError("this panel is closed; its cell has run again")
         if not (loop := self.loop or loop_here()):
-            raise RuntimeError("start() needs an event loop; use run() here")
+            raise RuntimeError("start() needs an event loop; use step() here")
         self._turn = turn = object()
         # Kept, for the event loop itself holds tasks only weakly.
         self._task = begin(run(weakref.ref(self), turn), loop)
@@ -160,27 +139,20 @@ class Stepper(Shown):
         self._refresh()
 
     def reset(self) -> None:
-        """Forget all records and begin with a fresh generator, if one can be made."""
-        if self._make is None:
-            message = (
-                "cannot reset: this stepper was given a generator, which runs once"
-            )
-            raise RuntimeError(
-                f"{message}; give it a function that returns a fresh one"
-            )
+        """Forget all records and begin with a fresh generator."""
         self.pause()
         with self._lock:
             getattr(self._records, "close", _nothing)()
             self._on_reset()
-            self._begin(self._make())
+            self._begin()
         self._refresh()
 
     def between_steps(self) -> AbstractContextManager:
         """Hold the run between two steps, also one that another thread takes."""
         return self._lock
 
-    def _begin(self, records: Iterator) -> None:
-        self._records, self.exhausted, self.error = iter(records), False, None
+    def _begin(self) -> None:
+        self._records, self.exhausted, self.error = iter(self._make()), False, None
         self.position, self.record = 0, None
 
     def _advance(self) -> bool:
@@ -205,7 +177,7 @@ class Stepper(Shown):
         """Take a step of a running loop; return the seconds to the next, or None."""
         if self._turn is not turn:
             return None
-        begin, goes_on = self._clock(), False
+        begin, goes_on = time.monotonic(), False
         try:
             goes_on = not self._closed and self._advance()
         except Exception as error:  # nobody awaits the task: the status line tells
@@ -214,13 +186,9 @@ class Stepper(Shown):
             if not goes_on and self._turn is turn:
                 self._turn = None
             self._refresh(force=not goes_on)
-        left = 0.0 if self.hurries else 1 / self._speed.value
-        return max(MIN_SLEEP, left - (self._clock() - begin)) if goes_on else None
-
-    @property
-    def hurries(self) -> bool:
-        """Whether a run leaves no time between two steps."""
-        return not self.interactive or self._speed.value == "max"
+        hurries = not self.interactive or self._speed.value == "max"
+        left = 0.0 if hurries else 1 / self._speed.value
+        return max(MIN_SLEEP, left - (time.monotonic() - begin)) if goes_on else None
 
     def _build(self, speed: int | str, beside: Sequence[widgets.Widget]) -> None:
         actions = {
@@ -235,14 +203,17 @@ class Stepper(Shown):
             button = widgets.Button(description=name.capitalize(), **look)
             button.on_click(lambda _, action=action: self._clicked(action))
             self._buttons[name] = button.add_class(f"labkit-{name}")
-        look = {"style": {"description_width": "auto"}, "layout": {"width": "220px"}}
-        look |= {"description": "steps/s", "tooltip": "Steps per second of Run"}
-        speed = widgets.SelectionSlider(options=SPEEDS, value=speed, **look)
-        self._speed = speed.add_class("labkit-speed")
+        self._speed = widgets.SelectionSlider(
+            options=SPEEDS,
+            value=speed,
+            description="steps/s",
+            tooltip="Steps per second of Run",
+            style={"description_width": "auto"},
+            layout={"width": "220px"},
+        ).add_class("labkit-speed")
         self._label = widgets.Label().add_class("labkit-status")
-        flow = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "0 12px"}
-        row = widgets.HBox([*self._buttons.values(), self._speed], layout=flow)
-        line = widgets.HBox([self._label, *beside], layout=flow)
+        row = widgets.HBox([*self._buttons.values(), self._speed], layout=FLOW)
+        line = widgets.HBox([self._label, *beside], layout=FLOW)
         self.widget = widgets.VBox([row, line])
 
     def _clicked(self, action: Callable[[], object]) -> None:
@@ -254,7 +225,7 @@ class Stepper(Shown):
 
     def _refresh(self, force: bool = True) -> None:
         """Bring the status line and the buttons up to date."""
-        now = self._clock()
+        now = time.monotonic()
         if not (force or now >= self._next_status):
             return
         self._next_status = now + MIN_INTERVAL
@@ -263,14 +234,9 @@ class Stepper(Shown):
             return
         self._label.value = self.status
         over = self.running or self.error is not None or self.exhausted
-        disabled = {
-            "step": over,
-            "run": over,
-            "pause": not self.running,
-            "reset": self._make is None,
-        }
-        for name, value in disabled.items():
-            self._buttons[name].disabled = value
+        for name in ("step", "run"):
+            self._buttons[name].disabled = over
+        self._buttons["pause"].disabled = not self.running
 
     @property
     def _still(self) -> Page:

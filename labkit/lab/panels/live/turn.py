@@ -132,21 +132,16 @@ class Turns:
         behind = self.newest and self.newest.catch_up()
         return behind or self._twin.follow(self.run)
 
-    def goes_on(self, values: Mapping[str, Any], predicted: str | None) -> None:
-        """Tell the run that the hand that made the newest turn turns further."""
-        turn = self.newest
-        old = turn.question.predicted
-        turn.question = turn.question._replace(predicted=predicted or old)
-        turn.since = self.run.count
-        self.run.tell(values)
-
-    def tell(self, values: Mapping[str, Any], question: Question | None) -> None:
+    def tell(self, values: Mapping[str, Any], question: Question | None) -> bool:
         """Tell the run of turned knobs, and not the twin, if a question is asked.
 
         A turn that waits for its answer gets it first: its twin is told the rest.
+        Returns whether a hand goes on to turn the knob of the newest turn.
         """
-        if self.open:
-            own = self.newest.question.knob
+        own = self.newest.question.knob if self.newest else None
+        further = [*values] == [own] and not self.newest.whole
+        further = further and not (question and question.predicted)
+        if self.open or further:
             self.newest.twin.tell({k: v for k, v in values.items() if k != own})
         elif question and self.level():
             self.newest = Turn(question, self.run, self._twin, self.run.count)
@@ -154,6 +149,7 @@ class Turns:
         else:
             self.newest = None
         self.run.tell(values)
+        return further
 
     def begin_anew(self, run: Run, question: Question | None) -> None:
         """Go on with another run, and compare it with the one before.
