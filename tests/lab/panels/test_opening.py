@@ -3,6 +3,7 @@
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -75,8 +76,8 @@ def test_the_whole_path_is_there_and_a_turn_computes_it_anew(opening):
 
 
 def test_a_drag_keeps_the_path_from_where_it_began(opening, monkeypatch):
-    clock = iter([0.0, 0.5, 1.0, 9.0])
-    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    clock = SimpleNamespace(monotonic=iter([0.0, 0.5, 1.0, 9.0]).__next__)
+    monkeypatch.setattr("labkit.lab.panels.opening.time", clock)
     for rate in (0.6, 0.7, 0.8):
         opening.controls.set(rate=rate)
         assert drawn(opening, "before the turn")[1] == 1.5
