@@ -92,12 +92,6 @@ return plots.map((plot) => {
   };
 });
 """
-SMALL = """
-const plot = [...document.querySelectorAll('.plotly-graph-div')].at(-5);
-const [frame, title] = ['.main-svg', '.annotation-text']
-  .map((css) => plot.querySelector(css).getBoundingClientRect());
-return [frame.width, title.right <= frame.right];
-"""
 NAMES = """
 const plot = [...document.querySelectorAll('.plotly-graph-div')].at(-1);
 return [...plot.querySelectorAll('text')].map((text) => {
@@ -107,7 +101,6 @@ return [...plot.querySelectorAll('text')].map((text) => {
 """
 
 LONG = "a name too long to stand at its curve"
-WIDER = "A title that is wider than its small figure"
 TITLE = "Right, under a title that is too long for a line of a narrow page"
 
 
@@ -150,8 +143,7 @@ def out(tmp_path_factory):
     for step in range(3):
         trace.log(step, a=step, b=2 * step, c=3 * step)
     plots = (LivePlot(trace, p, interactive=False) for p in ([left, right], [left]))
-    drawn = {"small": curves({WIDER: rules}, "step", "error", width=300)}
-    drawn |= zip(("few", "one"), (plot.figure for plot in plots), strict=True)
+    drawn = dict(zip(("few", "one"), (plot.figure for plot in plots), strict=True))
     drawn["planes"] = planes
     fold = {"jupyter": {"source_hidden": True}}
     for name, figure in (drawn | {"many": many}).items():
@@ -219,13 +211,6 @@ def test_legends_have_their_rows_and_one_plane_shrinks_where_it_is_narrow(driver
         assert all(apart(a, b) for i, a in enumerate(words) for b in words[:i])
         assert all(each["right"] <= frame["right"] for each in words)
     assert TITLE.replace(" ", "") in "".join(told).replace(" ", "")
-
-
-def test_a_small_plane_is_as_small_and_its_title_broken_where_it_is_narrow(
-    driver, page
-):
-    sized(driver, 390, 844)
-    wait(lambda: page.script(SMALL) == [300, True], "its title has lines as wide as it")
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -174,7 +174,7 @@ class Drawing:
         chosen = numbers(names)  # a name has one colour in the whole figure
         self._traces = [panel.traces(chosen) for panel in panels]
         self._layout = layout(height=height)
-        self._wide = INNER / columns * (1 - BETWEEN)
+        self._wide = INNER * (1 - BETWEEN) / (columns - BETWEEN)
         most = max(len(wrap(p.title, int(self._wide / BOLD))) for p in panels)
         margin, gap = self._layout["margin"], GAP + LINE * max(most - 1, 0)
         margin["t"] += gap - GAP
