@@ -9,7 +9,6 @@ import typer
 
 from labkit.lab.runs.cli import in_a_sentence
 from labkit.lab.runs.parameters import RunRefused
-from labkit.lab.runs.workers import check_scheduler
 
 if TYPE_CHECKING:
     from reproduction.studies import Study
@@ -77,9 +76,6 @@ def run(
         str, typer.Option(help="Which units: names or patterns, parted by commas.")
     ] = "*",
     workers: Annotated[int, typer.Option(min=1, help="Processes here.")] = 1,
-    cluster: Annotated[
-        str, typer.Option(help="local, or the address of a Dask scheduler.")
-    ] = "local",
     device: Annotated[
         str, typer.Option(help="torch device, such as cuda, that the units compute on.")
     ] = "cpu",
@@ -98,8 +94,6 @@ def run(
     if not any(wanted.values()):
         known = "; ".join(", ".join(each.units) for each in chosen.values())
         raise RunRefused(f"no unit of {name} matches {units!r}: {known}")
-    if cluster != "local":
-        check_scheduler(cluster)
     for key, each in chosen.items():
         work.check(each, wanted[key], results, out, device)
     failed = 0
@@ -110,7 +104,6 @@ def run(
             results,
             out,
             workers=workers,
-            cluster=cluster,
             device=device,
             minutes=minutes,
         )
@@ -138,32 +131,6 @@ def coverage(results: Results = RESULTS) -> None:
     from reproduction import coverage
 
     typer.echo(coverage.text(results))
-
-
-@app.command()
-@in_a_sentence
-def check(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", show_default=False, help="Results, such as rtrl/fig3.csv."
-        ),
-    ],
-) -> None:
-    """Check a file of results from elsewhere, and judge its claims anew."""
-    from reproduction import results, show
-    from reproduction.studies import find_study
-
-    if not file.is_file():
-        raise RunRefused(f"there is no file of results at {file}")
-    study = find_study(results.name_in(file))
-    wrong = results.problems(study, file)
-    if wrong:
-        raise RunRefused("\nlabkit: ".join(f"{file}: {words}" for words in wrong))
-    rows = results.frame(file)
-    typer.echo(f"{file}: {rows.unit.nunique()} units of {study.name} are in order")
-    for row in show.judged(study, rows).to_dict("records"):
-        typer.echo(f"  {row['verdict']}: {row[show.CLAIM]}; {row['measured here']}")
 
 
 @app.command()

@@ -17,7 +17,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from labkit import broad
-from labkit.bpls import random_weights, train
 from labkit.clock import Clock
 from labkit.lab.books.rls_training import (
     CONSTANTS,
@@ -25,7 +24,6 @@ from labkit.lab.books.rls_training import (
     make_training,
     network,
 )
-from labkit.lab.datasets import load
 from labkit.lab.problem import Problem, load_problem
 from labkit.lab.race import run_race, spread
 
@@ -58,19 +56,6 @@ def rls_epochs(problem: Problem, method: str, seed: int) -> Iterator[dict]:
     training = make_training(method, model, **CONSTANTS["FC"])
     run = training.run(model, problem, seed=seed, epochs=EPOCHS, drop_last=True)
     return after_each_epoch(run)
-
-
-def bpls_walks() -> Iterator[str]:
-    """Training accuracy of every walk of BPLS without the stop rule."""
-    for name in ("mnist", "fashion-mnist"):
-        images = load(name, "train", dtype=torch.float64)
-        X, y = images.inputs[:40_000], images.targets[:40_000]
-        g = torch.Generator().manual_seed(0)
-        start = random_weights((784, 50, 10), generator=g, dtype=X.dtype)
-        records = train(X, y, start, "identity", ridge=0, max_walks=12, stop=False)
-        walks = [100 * record.end.accuracy for record in records if record.end]
-        yield f"{name}, identity, seed 0, training accuracy after each walk [%]:"
-        yield "  " + " ".join(f"{value:.1f}" for value in walks)
 
 
 def tables() -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -153,6 +138,5 @@ def broad_defaults(splits: int = 3) -> Iterator[str]:
 
 QUOTED: dict[str, Callable[[], Iterator[str]]] = {
     "rls-methods": rls_methods,
-    "bpls-walks": bpls_walks,
     "broad-defaults": broad_defaults,
 }

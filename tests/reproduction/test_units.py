@@ -5,8 +5,6 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -147,12 +145,9 @@ def test_a_unit_computes_on_the_device_that_is_named(tmp_path, monkeypatch):
     assert units.here("cpu:0")["device"].startswith("cpu:0; cpu, ")
 
 
-def test_a_device_that_cannot_be_used_is_refused_before_the_work():
+def test_a_device_that_a_study_cannot_use_is_refused_before_the_work():
     with pytest.raises(RunRefused, match="tables1-2 computes on the CPU alone, not on"):
         units.check_device(ALL["rls/tables1-2"], "cuda")
-    each = replace(small("rtrl/table2-3"), work=lambda checkpoint, device="cpu": [])
-    with pytest.raises(RunRefused, match="the device 'nowhere' cannot be used: "):
-        units.check_device(each, "nowhere")
 
 
 def test_a_unit_that_is_at_work_elsewhere_is_left_to_it(tmp_path):
@@ -181,26 +176,6 @@ def test_units_whose_names_differ_behind_a_dot_run_at_once(tmp_path, monkeypatch
     work(None, "k-0.01-0")
     _, rows = results.read(results.path_of(both, tmp_path / "results"))
     assert [row["found"] for row in rows] == [units.DONE, "nothing"]
-
-
-def test_units_run_on_a_cluster(tmp_path, monkeypatch):
-    """What a worker raises is told as it ends; what is done is left out."""
-    from distributed import LocalCluster
-
-    name = "broad/first-column"
-    two = {"good": ALL[name].small, "bad": {"seeds": [0], "data": "none"}}
-    both = replace(ALL[name], units=two)
-    monkeypatch.setattr(units, "find_study", lambda _: both)
-    here = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
-    with LocalCluster(**here, dashboard_address=None) as cluster:
-        where = {"cluster": cluster.scheduler_address}
-        run = lambda: dict(  # noqa: E731
-            units.run(both, both.units, tmp_path / "results", tmp_path, **where)
-        )
-        told = run()
-        assert told["good"] == units.DONE
-        assert "unknown data set 'none'" in told["bad"]
-        assert list(run()) == ["bad"]
 
 
 def test_results_stand_in_the_order_of_the_units(tmp_path):
@@ -245,27 +220,12 @@ def test_a_paper_stands_for_all_its_studies():
     assert "rls/" not in told.output
 
 
-@pytest.mark.parametrize("verb", ["list rls", "show rls/tables1-2", "show rtrl"])
-def test_in_any_folder_the_command_reads_the_same_results(tmp_path, verb, monkeypatch):
+def test_in_any_folder_the_command_reads_the_same_results(tmp_path, monkeypatch):
     told = []
-    for folder in (ROOT, ROOT / "docs", tmp_path):
+    for folder in (ROOT, tmp_path):
         monkeypatch.chdir(folder)
-        told.append(CliRunner().invoke(app, [*verb.split()]).output)
-    assert told[0] == told[1] == told[2]
-    assert "1 of 1 units" in told[0] or "10 of 10" in told[0]
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_process_elsewhere_finds_the_results_and_bears_a_pipe_that_is_closed(
-    tmp_path,
-):
-    command = f"{sys.executable} -m labkit reproduce show | head -1"
-    options = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "cwd": tmp_path}
-    told = subprocess.run(
-        ["bash", "-c", command], **options, capture_output=True, text=True
-    )
-    assert told.stdout.startswith("broad/first-column: ") and told.stderr == ""
-    assert told.stdout.endswith(" 10 of 10 units\n")
+        told.append(CliRunner().invoke(app, ["list", "rls"]).output)
+    assert told[0] == told[1] and "1 of 1 units" in told[0]
 
 
 def test_a_unit_has_one_thread(tmp_path, monkeypatch):
@@ -307,7 +267,7 @@ def test_numbers_that_are_quoted_can_be_printed(monkeypatch):
     told = CliRunner().invoke(app, ["quoted"]).output.splitlines()
     assert [line.split()[0] for line in told] == list(quoted.QUOTED)
     told = CliRunner().invoke(app, ["quoted", "x"])
-    assert told.exit_code == 2 and "there are rls-methods, bpls-walks" in told.output
+    assert told.exit_code == 2 and "there are rls-methods" in told.output
     text = "".join(path.read_text("utf-8") for path in ROOT.glob("notebooks/*.ipynb"))
     text += (ROOT / "labkit/broad/estimators.py").read_text("utf-8")
     names = set(re.findall(r"labkit\s+reproduce\s+quoted\s+([a-z-]+)", text))
