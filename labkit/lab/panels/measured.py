@@ -1,6 +1,5 @@
 """A measured experiment: one cell, which shows a record and can measure anew."""
 
-import contextlib
 import html
 import json
 import time
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-import torch
 from IPython.display import display
 from ipywidgets import HTML, Button, FloatProgress, HBox, VBox
 
@@ -20,6 +18,7 @@ from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.figures.plot import Plot
 from labkit.lab.panels.figures.shown import Page, Shown, close, loop_here
 from labkit.lab.panels.live.cells import MIN_SLEEP, begin, replace_earlier, run
+from labkit.lab.panels.live.run import Chance
 
 RECORDS = Path(__file__).parents[1] / "records"  # by `labkit run NAME --record`
 FOLDER = "measured"  # of a run, where `--record` finds what it measured
@@ -114,7 +113,6 @@ class Measured(Shown):
         self.rows, self.finding = pd.DataFrame(), None
         self.recorded = {}  # the header of the record
         self._turn, self._todo, self._found = None, None, []
-        self._random = None  # state of torch's generator, of the measurement alone
         self.widget = self.error = None
         if measurement.record.is_file():
             record = Trace.load(measurement.record)
@@ -141,10 +139,7 @@ class Measured(Shown):
         name = self.measurement.name
         file = Path(run_dir) / FOLDER / f"{name}.jsonl" if run_dir else None
         rows = []
-        with (
-            torch.random.fork_rng(devices=[]),
-            Trace(file, parameters=self.parameters) as trace,
-        ):
+        with Chance(), Trace(file, parameters=self.parameters) as trace:
             for found in self.measurement.measure(**self.parameters):
                 if isinstance(found, Mapping):
                     rows.append(dict(found))
@@ -154,26 +149,21 @@ class Measured(Shown):
         assert not refuted, f"{self.measurement.claim} {self.finding.words}"
 
     def _build(self) -> None:
-        words = {"description": f"Measure (about {self.measurement.seconds} s)"}
-        self._button = Button(icon="play", layout={"width": "auto"}, **words)
+        self._button = Button(layout={"width": "auto"})
         self._button.on_click(lambda _: self.pause() if self._turn else self.start())
         self._bar = FloatProgress(max=1.0, layout={"width": "160px"})
-        self._bar.layout.visibility = "hidden"
         self._said, self._below = HTML(), HTML()
         line = HBox([self._button, self._bar], layout={"flex_flow": "row wrap"})
-        parts = [self._said, line]
-        self.plot = None
-        if len(self.rows):
-            self.plot = Plot(lambda: self.figure)
-            parts.append(self.plot)
-        self.widget = VBox([*parts, self._below]).add_class("labkit-measured")
-        self._tell()
+        self.plot = Plot(lambda: self.figure)
+        parts = [self._said, line, self.plot, self._below]
+        self.widget = VBox(parts).add_class("labkit-measured")
+        self._rest()
 
     def start(self) -> None:
         """Measure on the loop of the cells, or go on."""
         if self._todo is None:
             self._todo, self._found = self.measurement.measure(**self.parameters), []
-            self._random, self.error = torch.random.get_rng_state(), None
+            self._chance, self.error = Chance(), None
         self._turn = turn = object()
         self._bar.layout.visibility = "visible"
         self._button.description, self._button.icon = "Pause", "pause"
@@ -191,7 +181,7 @@ class Measured(Shown):
             return None
         end = time.monotonic() + SLICE
         try:
-            with self._own_random():
+            with self._chance:
                 while True:
                     found = next(self._todo)
                     if isinstance(found, Mapping):
@@ -206,33 +196,18 @@ class Measured(Shown):
             self.error = error
             return self._end()
 
-    @contextlib.contextmanager
-    def _own_random(self) -> Iterator[None]:
-        outside = torch.random.get_rng_state()
-        torch.random.set_rng_state(self._random)
-        try:
-            yield
-        finally:
-            self._random = torch.random.get_rng_state()
-            torch.random.set_rng_state(outside)
-
     def _end(self) -> None:
         self._turn = self._todo = None
-        self._bar.layout.visibility = "hidden"
-        self._button.icon = "play"
-        self._button.description = f"Measure (about {self.measurement.seconds} s)"
         if self.error is None:
             self.recorded = {}
             self._take(self._found)
-            if self.plot is None:
-                self.plot = Plot(lambda: self.figure)
-                said, line, below = self.widget.children
-                self.widget.children = said, line, self.plot, below
-            else:
-                self.plot.changed()
-        self._tell()
+            self.plot.changed()
+        self._rest()
 
-    def _tell(self) -> None:
+    def _rest(self) -> None:
+        """Say what is known while nothing is measured."""
+        self._bar.layout.visibility, self._button.icon = "hidden", "play"
+        self._button.description = f"Measure (about {self.measurement.seconds} s)"
         self._said.value, self._below.value = self._words, self._table
 
     @property
@@ -274,6 +249,8 @@ class Measured(Shown):
     @property
     def figure(self) -> Figure:
         """What the rows look like."""
+        if self.rows.empty:
+            return Figure(data=[], layout={})
         return self.measurement.figure(self.rows)
 
     def _ipython_display_(self) -> None:

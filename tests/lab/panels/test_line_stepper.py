@@ -132,7 +132,7 @@ def test_the_page_has_all_that_it_walks():
     assert record.code.co_name == "rls_step"
     rows = [walk.data["rows"][i] for i in stop["turns"][0]["rows"]]
     (own,) = [row for row in rows if "changed" in row]
-    low, high = record.values["P"].heat.min(), record.values["P"].heat.max()
+    low, high = record.values["P"].entries.min(), record.values["P"].entries.max()
     assert own.startswith('<tr class="changed"><td>P</td><td><math')
     assert own.endswith(f"<td>6 × 6</td><td>{low:.4g} … {high:.4g}</td></tr>")
     few = LineStepper(scaled, torch.tensor([1.0, 0.5]), 3.0).data["rows"]

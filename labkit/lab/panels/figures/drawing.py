@@ -192,10 +192,6 @@ class Drawing:
             "ygap": gap / (high + gap),
         }
 
-    def values(self, data: Sequence[Mapping] = ()) -> list[Curve]:
-        """Return x and y of all curves, of a trace's rows."""
-        return [values for panel in self.panels for values in panel.values(data)]
-
     def build(self, data: Sequence[Mapping] = ()) -> dict:
         """Draw all panels; their titles are the layout's annotations."""
         made = self._layout | {"barmode": "overlay", "annotations": []}
@@ -203,24 +199,18 @@ class Drawing:
         traces, shown = [], set()
         for index, panel in enumerate(self.panels):
             k = suffix(index)
-            for trace in self._traces[index]:
+            drawn = zip(self._traces[index], panel.values(data), strict=True)
+            for trace, (x, y) in drawn:
                 told = trace["name"] in panel.names and trace["name"] not in shown
                 shown |= {trace["name"]} if told else set()
-                traces.append(trace | on_axes(index) | {"showlegend": told})
+                own = {"showlegend": told, "x": x, "y": y}
+                traces.append(trace | on_axes(index) | own)
             x_axis, y_axis = panel.axes()
             made[f"xaxis{k}"] = x_axis | {"anchor": f"y{k}"}
             made[f"yaxis{k}"] = y_axis | {"anchor": f"x{k}"}
             title = panel_title(panel.title, above(index), self._wide)
             made["annotations"].append(title)
-        figure = {"data": traces, "layout": made}
-        self.fill(figure, data)
-        return figure
-
-    def fill(self, figure: dict, data: Sequence[Mapping]) -> None:
-        """Put the rows' numbers into the curves of a figure that was built."""
-        # What stands behind them in a figure, the grey run before, stays.
-        for trace, (x, y) in zip(figure["data"], self.values(data), strict=False):
-            trace["x"], trace["y"] = x, y
+        return {"data": traces, "layout": made}
 
     def ghosts(self, data: Sequence[Mapping], width: int = 1) -> list[dict]:
         """Return the curves of another run, in grey below those of this one."""

@@ -109,13 +109,12 @@ def _pairs(at: np.ndarray) -> str:
 def pictures(lines: Sequence[LineRun], picture: Picture) -> list[str]:
     """Draw the picture of each line, from all values that there were up to it.
 
-    Values are the pictures of entries that the walk keeps: of up to 16 rows and columns
-    they are all entries, as float32.
+    Values are those that the walk keeps, of up to 256 entries, as float32.
     """
     values, drawn = {}, []
     for line in lines:
         for path, summary in line.values.items():
-            if summary.heat is not None:
-                values[path] = summary.heat
+            if summary.entries is not None:
+                values[path] = summary.entries
         drawn.append(picture(values, line.changed))
     return drawn

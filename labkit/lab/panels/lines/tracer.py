@@ -9,7 +9,6 @@ import dataclasses
 import inspect
 import math
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from numbers import Number
@@ -22,27 +21,27 @@ from torch import nn
 
 from labkit.lab.panels.lines.source import statement
 
-HEAT = 16  # rows and columns of a heat map at most
+MOST = 256  # entries of a tensor that are kept, if it has no more
 DEPTH = 3  # levels of attributes, keys and items that are opened
 WIDTH = 12  # items of one list, tuple or mapping that are opened
 TEXT = 80  # characters of a plain value that are kept
 
-_PLAIN = (Number, str, type(None), np.generic, torch.dtype)
+_PLAIN = (Number, str, type(None), torch.dtype)
 
 
 class Summary(NamedTuple):
     """One value, without the value.
 
-    Of a tensor or array: shape, least and greatest entry, and a coarse picture of the
-    entries, means over blocks. Of anything else: its text.
+    Of a tensor: shape, least and greatest entry, and all entries of a small one. Of
+    anything else: its text.
     """
 
     kind: str  # name of the type
-    text: str = ""  # how a plain value reads; empty for tensors and arrays
+    text: str = ""  # how a plain value reads; empty for tensors
     shape: tuple[int, ...] | None = None
     least: float = math.nan
     greatest: float = math.nan
-    heat: np.ndarray | None = None  # float32, at most HEAT x HEAT
+    entries: np.ndarray | None = None
 
 
 @torch.no_grad()
@@ -52,27 +51,19 @@ def summarise(value: Any) -> Summary:
     Examples
     --------
     >>> s = summarise(torch.tensor([[3.0, 4.0]]))
-    >>> s.shape, s.greatest, s.heat.tolist(), summarise(0.5).text
+    >>> s.shape, s.greatest, s.entries.tolist(), summarise(0.5).text
     ((1, 2), 4.0, [[3.0, 4.0]], '0.5')
     """
     kind = type(value).__name__
-    if not isinstance(value, torch.Tensor | np.ndarray):
+    if not isinstance(value, torch.Tensor):
         text = repr(value) if isinstance(value, _PLAIN) else ""
         return Summary(kind, text if len(text) <= TEXT else text[: TEXT - 1] + "…")
-    shape, numbers = tuple(value.shape), value.dtype != object
-    x = torch.as_tensor(value).detach() if numbers else torch.empty(0)
+    shape, x = tuple(value.shape), value.detach()
     if x.is_complex() or not x.numel():
         return Summary(kind, "", shape)
-    x = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     least, greatest = torch.stack([x.min(), x.max()]).tolist()
-    return Summary(kind, "", shape, least, greatest, heat_map(x))
-
-
-def heat_map(x: torch.Tensor) -> np.ndarray:
-    """Means over at most HEAT x HEAT blocks; leading dimensions become rows."""
-    rows = x.reshape(1, -1) if x.ndim < 2 else x.flatten(0, -2)
-    size = tuple(min(HEAT, n) for n in rows.shape)
-    return nn.functional.adaptive_avg_pool2d(rows[None].float(), size)[0].cpu().numpy()
+    entries = x.float().cpu().numpy().copy() if x.numel() <= MOST else None
+    return Summary(kind, "", shape, float(least), float(greatest), entries)
 
 
 def leaves(name: str, value: Any, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
@@ -83,7 +74,7 @@ def leaves(name: str, value: Any, depth: int = DEPTH) -> Iterator[tuple[str, Any
     >>> dict(leaves("state", {"P": 1.0, "pair": (2, 3)}))
     {'state["P"]': 1.0, 'state["pair"][0]': 2, 'state["pair"][1]': 3}
     """
-    if isinstance(value, (*_PLAIN, torch.Tensor, np.ndarray)):
+    if isinstance(value, (*_PLAIN, torch.Tensor)):
         yield name, value
     elif depth:
         for path, inner in _opened(name, value):
@@ -108,16 +99,13 @@ def _opened(name, value) -> list[tuple[str, Any]]:
     return items[:WIDTH]
 
 
-def version(value: Any) -> Any:
+def version(value: Any) -> int | None:
     """A mark that differs after a change in place."""
-    if isinstance(value, torch.Tensor):
-        return None if value.is_inference() else value._version
-    if isinstance(value, np.ndarray):
-        return zlib.adler32(np.ascontiguousarray(value).view(np.uint8))
-    return None
+    is_tensor = isinstance(value, torch.Tensor) and not value.is_inference()
+    return value._version if is_tensor else None
 
 
-PASSES = 30  # of one line, reached one way, that are kept; more are counted only
+PASSES = 30  # of one line, reached one way, that are kept
 _GENERATOR = 0x20  # flag of a code object
 
 
@@ -140,7 +128,6 @@ class Recording:
 
     result: Any
     lines: tuple[LineRun, ...]
-    left_out: int  # lines that ran and were not kept, see PASSES
     functions: Mapping[CodeType, Callable | None]  # for docstrings, where found
 
 
@@ -195,8 +182,7 @@ def follow_lines(
         result = function(*args, **kwargs)
     finally:
         sys.settrace(None)
-    lines = tuple(tracer.lines)
-    return Recording(result, lines, tracer.left_out, tracer.functions)
+    return Recording(result, tuple(tracer.lines), tracer.functions)
 
 
 def _unwrapped(function):
@@ -224,7 +210,9 @@ class _Call:
                 mark = version(value)
                 old = self.seen.get(path)
                 if old is None or old[0] is not value or old[1] != mark:
-                    if old is None or not _same_plain(old[0], value):
+                    # Two floats of one value, say, are no change.
+                    plain = isinstance(value, _PLAIN) and old is not None
+                    if not (plain and repr(old[0]) == repr(value)):
                         changed.add(path)
                     old = self._summarised(value, mark)
                 seen[path] = old
@@ -239,25 +227,18 @@ class _Call:
         return known
 
 
-def _same_plain(a, b) -> bool:
-    """Whether two plain values read the same, as two floats of one value do."""
-    return type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b
-
-
 class _Tracer:
     """Receives the interpreter's events."""
 
     def __init__(self, start: CodeType, follow: Iterable[str]):
         self.start, self.follow = start, tuple(f"{name}." for name in follow)
         self.lines: list[LineRun] = []
-        self.left_out = 0
         self.functions: dict[CodeType, Callable | None] = {}
         self._calls: dict[FrameType, _Call] = {}
         self._waiting: dict[FrameType, _Call] = {}  # generators between two values
         self._cache: dict[int, tuple] = {}  # of all calls: one tensor, one summary
         self._turns: dict[tuple, int] = {}
-        self._statement = cache(statement)
-        self._once: dict = {}
+        self._statement, self._once = cache(statement), {}
 
     def enter(self, frame: FrameType, event: str, arg):
         """A frame begins: follow it or not."""
@@ -301,9 +282,7 @@ class _Tracer:
         turn = self._turns.get(path, 0)
         self._turns[path] = turn + 1
         changed = call.read(frame)
-        changed = self._once.setdefault(changed, changed)
         if turn >= PASSES:
-            self.left_out += 1
             return
         values = {path: summary for path, (_, _, summary) in call.seen.items()}
         if values.keys() == call.values.keys() and not changed:

@@ -152,7 +152,7 @@ def row_html(path: str, symbol: str, value: Summary, changed: bool) -> str:
     if not math.isnan(value.least):
         entries = f"{value.least:.4g} … {value.greatest:.4g}"
         if math.prod(value.shape) <= FEW:
-            entries = " ".join(f"{entry:.4g}" for entry in value.heat.flat)
+            entries = " ".join(f"{entry:.4g}" for entry in value.entries.flat)
     cells = path, symbol, shape if value.shape is not None else value.kind, entries
     inside = "".join(f"<td>{cell}</td>" for cell in cells)
     return f'<tr class="changed">{inside}</tr>' if changed else f"<tr>{inside}</tr>"

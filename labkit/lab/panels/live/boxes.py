@@ -11,6 +11,7 @@ from labkit.lab.panels.figures.plot import Plot
 from labkit.lab.panels.figures.shown import Page, Shown
 
 RIGHT, LARGE, SMALL, NONE = "right", "too large", "too small", "not a number"
+TOLERANCE = 0.005  # of a right answer
 FILL, ALL = "Fill in a box and press Enter.", "All right."
 ROOM, TITLE = {"width": "240px"}, {"description_width": "150px"}
 SIDES = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "0 24px"}
@@ -27,7 +28,6 @@ class Boxes(Shown):
         ``draw(values)`` returns a figure of what is filled in, a float for each box in
         their order, nan for an empty one.
     interactive : bool, show boxes; otherwise the answers and their figure
-    tolerance : float > 0, of a right answer
 
     Attributes
     ----------
@@ -48,16 +48,14 @@ class Boxes(Shown):
         draw: Callable[[list[float]], Figure] | None = None,
         *,
         interactive: bool = True,
-        tolerance: float = 0.005,
     ):
-        self.answers, self._draw, self.tolerance = dict(answers), draw, tolerance
-        self.interactive = interactive
+        self.answers, self._draw = dict(answers), draw
+        self.interactive, self.widget = interactive, None
         self.boxes = [
             Text(description=f"{title} =", placeholder="?", layout=ROOM, style=TITLE)
             for title in self.answers
         ]
         self.marks = [Label().add_class("labkit-box-mark") for _ in self.answers]
-        self.widget = None
         if interactive:
             self.widget = self._build()
 
@@ -75,11 +73,9 @@ class Boxes(Shown):
 
     def _filled(self, _: object = None) -> None:
         values = self._values()
-        right = self.answers.values()
-        for mark, box, value, answer in zip(
-            self.marks, self.boxes, values, right, strict=True
-        ):
-            mark.value = self.judged(value, answer) if box.value.strip() else ""
+        filled = zip(self.boxes, values, self.answers.values(), strict=True)
+        for mark, (box, value, answer) in zip(self.marks, filled, strict=True):
+            mark.value = judged(value, answer) if box.value.strip() else ""
         done = all(mark.value == RIGHT for mark in self.marks)
         self.line.value = f"<i>{ALL if done else FILL}</i>"
         if self._draw:
@@ -87,14 +83,6 @@ class Boxes(Shown):
 
     def _values(self) -> list[float]:
         return [number(box.value) for box in self.boxes]
-
-    def judged(self, value: float, answer: float) -> str:
-        """Say whether a value is the answer, or on which side of it."""
-        if math.isnan(value):
-            return NONE
-        if abs(value - answer) <= self.tolerance:
-            return RIGHT
-        return LARGE if value > answer else SMALL
 
     @property
     def figure(self) -> Page:
@@ -122,3 +110,12 @@ def number(text: str) -> float:
         return float(above) / float(below or 1)
     except (ValueError, ZeroDivisionError):
         return math.nan
+
+
+def judged(value: float, answer: float) -> str:
+    """Say whether a value is the answer, or on which side of it."""
+    if math.isnan(value):
+        return NONE
+    if abs(value - answer) <= TOLERANCE:
+        return RIGHT
+    return LARGE if value > answer else SMALL

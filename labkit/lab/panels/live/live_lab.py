@@ -229,8 +229,7 @@ class LiveLab(Shown):
         """Take in a new row of the run."""
         scalars = {key: row[key] for key in row if key != "pictures"}
         if self._pending:
-            scalars["turned"] = self._in_words
-            self._pending = {}
+            scalars["turned"], self._pending = self._in_words, {}
         self.trace.log(**scalars)
         self._row = row
         if self.scene and "pictures" in row:
