@@ -180,7 +180,7 @@ def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
     drawn = []
     if now:
         inputs = [
-            dots(now.inputs, GHOST, size=6),
+            dots(now.inputs, INK, size=6, opacity=0.5),
             ellipse((0, 0), now.P, 1.0, GREEN, width=3),
             arrow((0, 0), now.mean, INK, "mean input"),
         ]

@@ -99,7 +99,7 @@ def figure(rows: pd.DataFrame) -> Figure:
         for of in (UNTRAINED, TRAINED)
     ]
     made = layout(height=420)
-    made["xaxis"] = axis("relative variance of the gradient", log=True)
+    made["xaxis"] = axis("relative variance of the gradient") | {"type": "log"}
     made["yaxis"] = {"autorange": "reversed", "automargin": True}
     caption = (
         "Training makes the gradient harder to follow for each method. OK's terms are "
