@@ -49,7 +49,7 @@ __getattr__, __dir__, __all__ = lazily(
                 "Lines",
             ),
             *("LiveLab", "LivePlot", "Stepper", "curves", "heat_maps"),
-            *("knob", "predictions", "within", "COLOURS"),
+            *("knob", "within", "COLOURS"),
             *("Finding", "Measured", "Measurement", "Opening"),
         ),
         "problem": (

@@ -19,7 +19,6 @@ __getattr__, __dir__, __all__ = lazily(
         "live.experiment": ("Experiment", "knob", "within"),
         "live.live_lab": ("LiveLab",),
         "live.live_plot": ("LivePlot",),
-        "live.predictions": ("predictions",),
         "live.stepper": ("Stepper",),
         "measured": ("Finding", "Measured", "Measurement"),
         "opening": ("Opening",),

@@ -8,7 +8,7 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
-from ipywidgets import HTML, Box, HTMLMath, IntSlider, VBox
+from ipywidgets import HTML, HTMLMath, IntSlider
 
 from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.figures.plot import Plot
@@ -16,7 +16,7 @@ from labkit.lab.panels.figures.shown import Shown, close
 from labkit.lab.panels.live.cells import replace_earlier
 from labkit.lab.panels.live.controls import Controls
 from labkit.lab.panels.live.experiment import Experiment
-from labkit.lab.panels.live.live_lab import LEFT, RIGHT, SCREEN
+from labkit.lab.panels.live.live_lab import screen
 from labkit.lab.panels.live.played import play
 
 TOGETHER = 1.0  # seconds between two turns of a knob that belong to one drag
@@ -98,11 +98,9 @@ class Opening(Shown):
             if made.has_trait("readout"):  # a slider answers while it is dragged
                 made.continuous_update = True
         self.plot.observe(self._touched, "touched")
-        left = VBox([self.controls.widget], layout=LEFT)
         shown = self.plot, self.slider, self.formula, self.setting
-        sides = left.add_class("labkit-side"), VBox(shown, layout=RIGHT)
-        self.widget = Box(sides, layout=SCREEN).add_class("labkit-screen")
-        self.widget.add_class("labkit-pictured").add_class("labkit-opening")
+        self.widget = screen(self.controls, shown).add_class("labkit-pictured")
+        self.widget.add_class("labkit-opening")
         self.slider.add_class("labkit-step-slider")
         self.formula.add_class("labkit-status")
         self._tell()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 from IPython.display import display
-from ipywidgets import Box, HBox, Label, ToggleButton, VBox
+from ipywidgets import Box, HBox, Label, ToggleButton, VBox, Widget
 
 from labkit.check import check_options, integer
 from labkit.instruments import Trace
@@ -20,7 +20,6 @@ from labkit.lab.panels.live.controls import Controls
 from labkit.lab.panels.live.experiment import Experiment
 from labkit.lab.panels.live.live_plot import LivePlot
 from labkit.lab.panels.live.played import play
-from labkit.lab.panels.live.predictions import keep, score
 from labkit.lab.panels.live.run import Chance, Run
 from labkit.lab.panels.live.stepper import Stepper
 from labkit.lab.panels.live.turn import Question, Turn, Turns
@@ -34,6 +33,13 @@ LEFT = {"flex": "1 1 212px", "max_width": "100%", "min_width": "0"}
 RIGHT = {"flex": "1000 1 600px", "max_width": "100%", "min_width": "0"}
 # What a turned knob does is written under the picture, so that the picture stays.
 BELOW = {"flex_flow": "row wrap", "grid_gap": "0 12px"}
+
+
+def screen(controls: Controls, shown: Sequence[Widget]) -> Box:
+    """Return knobs left of what they turn; above it where it is narrow."""
+    left = VBox([controls.widget], layout=LEFT).add_class("labkit-side")
+    sides = left, VBox(shown, layout=RIGHT)
+    return Box(sides, layout=SCREEN).add_class("labkit-screen")
 
 
 class Scene:
@@ -157,7 +163,7 @@ class LiveLab(Shown):
         return [part for part in (self.scene, self.plot) if part]
 
     def _build(self) -> Box:
-        """Knobs left of buttons and figure; above them where it is narrow."""
+        """Knobs beside buttons and figures."""
         shown = [self.stepper.widget, *(part.widget for part in self._drawn)]
         below = [self.turned, self.outcome]
         count, pictured = len(self.experiment.panels), bool(self.experiment.playable)
@@ -169,10 +175,8 @@ class LiveLab(Shown):
             below.insert(0, more.add_class("labkit-all-plots"))
             self._unfold(False)
         shown.append(HBox(below, layout=BELOW))
-        left = VBox([self.controls.widget], layout=LEFT).add_class("labkit-side")
-        sides = left, VBox(shown, layout=RIGHT)
-        screen = Box(sides, layout=SCREEN).add_class("labkit-screen")
-        return screen.add_class("labkit-pictured") if pictured else screen
+        made = screen(self.controls, shown)
+        return made.add_class("labkit-pictured") if pictured else made
 
     def _unfold(self, unfolded: bool) -> None:
         """Show all plots, or fewer: none below a picture with a story."""
@@ -361,20 +365,15 @@ class LiveLab(Shown):
         if turn.whole and turn.happened and not self._kept:
             self._kept = True
             self._keep(turn)
-        if self._kept and turn.question.predicted:
-            right, count = score(self.experiment.name)
-            self.outcome.value += f" ({right} of {count} right)"
 
     def _keep(self, turn: Turn) -> None:
-        """Draw the curves without the turn, and mark and count the answer."""
+        """Draw the curves without the turn, and mark the answer."""
         if self.plot and turn.since:  # else the run before is drawn already
             pairs = zip(turn.twin.measured, turn.run.measured, strict=False)
             rows = [row | {"step": other["step"]} for row, other in pairs]
             self.plot.beside(rows[turn.since :])
         if predicted := turn.question.predicted:
-            right = predicted == turn.happened
-            keep(self.experiment.name, right)
-            self.controls.judge(turn.question.knob, right)
+            self.controls.judge(turn.question.knob, predicted == turn.happened)
 
     # On a page
 
