@@ -52,7 +52,7 @@ def test_the_commands_of_a_page_would_be_taken(page, tmp_path, monkeypatch):
         given = [value for flag, value in pairwise(rest) if flag == "-p"]
         for key, text in split_assignments(given).items():
             for value in parse_values(key, text):
-                prepare(notebook, {key: value}, "quick", None, tmp_path, None)
+                prepare(notebook, {key: value}, "quick", tmp_path)
 
 
 def test_every_public_name_has_a_page_and_a_docstring(tmp_path):

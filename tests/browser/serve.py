@@ -116,7 +116,6 @@ def jupyterlab(home: Path, command: Sequence[str] = LAB):
     }
     for app in ("server", "lab"):
         (home / f"jupyter/jupyter_{app}_config.json").write_text(json.dumps(own))
-    command = [*command, "--notebooks", str(made.folder)]
     with made.log.open("w") as log:
         process = subprocess.Popen(
             command,

@@ -1,5 +1,6 @@
 """The site from a plain file server, with no other host to be reached."""
 
+import contextlib
 import http.server
 import re
 import subprocess
@@ -64,13 +65,14 @@ def built(request, tmp_path_factory):
     In part: of that notebook what is before its exercises, of the API some rooms.
     """
     home, part = tmp_path_factory.mktemp("docs"), request.param == "part"
-    own, lesson = home / "own", nbformat.read(notebooks()["rls"], as_version=4)
+    own, lesson = home / "notebooks", nbformat.read(notebooks()["rls"], as_version=4)
     if part:
         titles = [cell.source.partition("\n")[0] for cell in lesson.cells]
         lesson.cells = lesson.cells[: titles.index("## Exercises")]
     own.mkdir()
     nbformat.write(lesson, own / "01_rls.ipynb")
-    assert run("rls", FEW, out=home / "runs", notebook_dir=own).ok
+    with contextlib.chdir(home):
+        assert run("rls", FEW).ok
     for name, path in notebooks().items():
         if name != "rls":
             (home / f"runs/0-{name}").mkdir()

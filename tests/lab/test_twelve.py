@@ -22,7 +22,6 @@ from labkit.lab.runs import RunRefused
 from labkit.lab.runs.execute import prepare
 from labkit.lab.tuning import Comparison, Sizes, halton
 
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 RNG = np.random.default_rng(0)
 KINDS = ["u", "v"] * 60
 
@@ -112,8 +111,7 @@ TWELVE = {
 def door(path, **parameters):
     """Go through the door of ``labkit run compare``; the parameters of that run."""
     values = {"data": str(path), **parameters}
-    options = "quick", None, path.parent / "runs", NOTEBOOKS
-    return prepare("compare", values, *options).values
+    return prepare("compare", values, "quick", path.parent / "runs").values
 
 
 def raced(path, **parameters):
@@ -173,7 +171,7 @@ def test_a_path_is_that_of_the_folder_in_which_the_command_is_given(
 
 def test_a_text_of_ones_own_is_read_by_notebook_05(tmp_path):
     text(path := tmp_path / "mine.txt")
-    options = "quick", None, tmp_path / "runs", NOTEBOOKS
+    options = "quick", tmp_path / "runs"
     corpus = prepare("rtrl", {"corpus": str(path)}, *options).values["corpus"]
     mine = rtrl.read_text(corpus)
     assert mine.name == "mine" and "ä" in mine.symbols

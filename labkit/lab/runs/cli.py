@@ -10,22 +10,14 @@ from typing import Annotated
 
 import typer
 
-from labkit.lab.runs.execute import (
-    execute_all,
-    notebooks,
-    own_copy,
-    prepare,
-)
+from labkit.lab.runs.execute import execute, notebooks, own_copy, prepare
 from labkit.lab.runs.jobs import check_folder
 from labkit.lab.runs.jupyter import lab_command, lab_environment
 from labkit.lab.runs.parameters import ParameterError, RunRefused, read_parameters
 from labkit.lab.runs.records import keep_records
 from labkit.lab.runs.report import report as write_report
-from labkit.lab.runs.sweep import (
-    execute_sweep,
-    parse_values,
-    prepare_sweep,
-)
+from labkit.lab.runs.sweep import parse_values, sweep as run_sweep
+from labkit.lab.runs.workers import carry_out
 
 app = typer.Typer(
     add_completion=False,
@@ -35,12 +27,7 @@ app = typer.Typer(
 )
 
 Profile = Annotated[str, typer.Option(help="quick, or paper: the paper's own setting.")]
-Device = Annotated[str | None, typer.Option(help="Torch device, such as cpu or cuda.")]
 Out = Annotated[Path, typer.Option(help="Folder that holds the runs.")]
-NotebookDir = Annotated[
-    Path | None,
-    typer.Option("--notebooks", help="Folder of the notebooks, if not the usual one."),
-]
 
 
 def in_a_sentence(command: Callable) -> Callable:
@@ -74,7 +61,6 @@ ROOT = (
 
 
 def _end(code: int, words: str) -> typer.Exit:
-    words = words.encode("utf-8", "backslashreplace").decode("utf-8")
     typer.echo(f"labkit: {words}", err=True)
     return typer.Exit(code)
 
@@ -100,24 +86,13 @@ def split_assignments(assignments: list[str]) -> dict[str, str]:
 
 @app.command("list")
 @in_a_sentence
-def list_notebooks(notebook_dir: NotebookDir = None) -> None:
+def list_notebooks() -> None:
     """Show the notebooks and the parameters that they take."""
-    found = notebooks(notebook_dir)
-    if not found:
-        typer.echo("There are no notebooks yet.")
-    bad = []
-    for name, path in found.items():
-        try:
-            parameters = read_parameters(path)
-        except RunRefused as error:  # the others can be shown
-            bad.append(str(error))
-            continue
+    for name, path in notebooks().items():
         typer.echo(name)
-        for p in parameters:
+        for p in read_parameters(path):
             paper = "" if p.paper is None else f" (paper: {p.paper!r})"
             typer.echo(f"  {p.name} = {p.default!r}{paper}  [{p.allowed}]  {p.help}")
-    if bad:
-        raise RunRefused("\nlabkit: ".join(bad))
 
 
 @app.command()
@@ -138,9 +113,7 @@ def run(
         ),
     ] = None,
     profile: Profile = "quick",
-    device: Device = None,
     out: Out = Path("runs"),
-    notebook_dir: NotebookDir = None,
     record: Annotated[
         bool,
         typer.Option(
@@ -149,20 +122,28 @@ def run(
     ] = False,
 ) -> None:
     """Run notebooks headless and keep the notebook, its page and its traces."""
+    if bool(names) == every:
+        raise RunRefused(
+            "give the names of notebooks, or --all; 'labkit list' has them"
+        )
     values = split_assignments(assignments or [])
-    plans = [
-        prepare(name, values, profile, device, out, notebook_dir)
-        for name in _chosen(names or [], every, notebook_dir)
-    ]
+    plans = [prepare(name, values, profile, out) for name in names or notebooks()]
+    # The last notebooks take longest, and so begin first. One attempt: a notebook for
+    # which the memory does not suffice would fail again.
+    waiting = {number: (plans[number],) for number in reversed(range(len(plans)))}
+    ended = carry_out(execute, waiting, workers=jobs, attempts=1)
+    if len(plans) == 1:  # in this process
+        ended = ((n, execute(plan, progress=True)) for n, plan in enumerate(plans))
     failed = 0
-    with contextlib.closing(execute_all(plans, jobs)) as ended:
-        for plan, result in ended:
+    with contextlib.closing(ended):
+        for number, result in ended:
+            name = plans[number].name
             if isinstance(result, Exception):
-                typer.echo(f"{plan.name} FAILED: {result}")
+                typer.echo(f"{name} FAILED: {result}")
                 failed += 1
                 continue
             word = "finished" if result.ok else "FAILED"
-            typer.echo(f"{plan.name} {word} in {result.seconds:.1f} s: {result.html}")
+            typer.echo(f"{name} {word} in {result.seconds:.1f} s: {result.html}")
             for kept in keep_records(result.path) if record and result.ok else ():
                 typer.echo(f"  recorded {kept.stem}")
             if result.error:
@@ -195,34 +176,24 @@ def sweep(
         ),
     ] = None,
     profile: Profile = "quick",
-    device: Device = None,
     out: Out = Path("runs"),
-    notebook_dir: NotebookDir = None,
 ) -> None:
     """Run a notebook with every combination of values and tabulate the results.
 
     The same command goes on with a sweep that was cut off: it keeps finished runs, and
     starts unfinished and failed ones again.
     """
-    values = split_assignments(assignments or [])
-    plan = prepare_sweep(
-        name,
-        {key: parse_values(key, text) for key, text in values.items()},
-        profile=profile,
-        device=device,
-        cluster=cluster,
-        workers=workers,
-        out=out,
-        notebook_dir=notebook_dir,
+    given = split_assignments(assignments or [])
+    values = {key: parse_values(key, text) for key, text in given.items()}
+    result = run_sweep(
+        name, values, profile=profile, cluster=cluster, workers=workers, out=out
     )
-    result = execute_sweep(plan)
-    shown = result.table[[*plan.varied, "state", "seconds"]]
+    shown = result.table[[*values, "state", "seconds"]]
     typer.echo(f"{shown.to_string(index=False, max_rows=60)}\n\nWhat was measured:")
     typer.echo(f"{result.csv}\n{result.html}")
     if not result.ok:
-        bad = int((result.table["state"] != "finished").sum())
-        typer.echo(f"labkit: {bad} of {len(plan.runs)} runs not finished", err=True)
-        raise typer.Exit(1)
+        bad = int((shown["state"] != "finished").sum())
+        raise _end(1, f"{bad} of {len(shown)} runs not finished")
 
 
 @app.command()
@@ -234,32 +205,19 @@ def report(out: Out = Path("runs")) -> None:
 
 @app.command()
 @in_a_sentence
-def lab(notebook_dir: NotebookDir = None) -> None:
+def lab() -> None:
     """Open JupyterLab at the tour, for this machine only, with a token.
 
     The file browser is closed, so that live panels have their room.
 
     An installed labkit first copies its notebooks to ./notebooks, if none are there.
     """
-    found = notebooks(notebook_dir)
-    if not found:
-        raise RunRefused("there are no notebooks to open")
+    found = notebooks()
     first = own_copy(found.get("tour", next(iter(found.values()))))
     if root := getattr(os, "geteuid", lambda: None)() == 0:
         typer.echo(ROOT, err=True)
     command = [*lab_command(first), *["--allow-root"] * root]
     os.execve(sys.executable, command, lab_environment(os.environ))
-
-
-def _chosen(names: list[str], every: bool, notebook_dir: Path | None) -> list[str]:
-    if bool(names) == every:
-        raise RunRefused(
-            "give the names of notebooks, or --all; 'labkit list' has them"
-        )
-    chosen = list(notebooks(notebook_dir)) if every else names
-    if not chosen:
-        raise RunRefused("there are no notebooks to run yet")
-    return chosen
 
 
 def main() -> None:

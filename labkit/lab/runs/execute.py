@@ -1,24 +1,20 @@
 """Headless runs of a notebook, checked before they begin and named when they end.
 
 A run is executed in the hidden folder ``.<stamp>-<name>.partial``.  Only when it is
-complete (executed notebook, page, ``run.json``, all on disk) the folder is renamed
-to ``<stamp>-<name>``, or to ``<stamp>-<name>-failed`` when a cell raised.  So a
-folder with a finished run's name always holds a finished run, and a run that was
-killed leaves its traces where they were written.  A run of a sweep has a name of its
-own, without a stamp.
+complete (executed notebook, page, ``run.json``) the folder is renamed to
+``<stamp>-<name>``, or to ``<stamp>-<name>-failed`` when a cell raised.  So a folder
+with a finished run's name always holds a finished run, and a run that was killed
+leaves its traces where they were written.  A run of a sweep has a name of its own,
+without a stamp.
 """
 
-import contextlib
-import io
-import itertools
 import json
 import logging
-import os
 import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +22,7 @@ from pathlib import Path
 from labkit.errors import DataError
 from labkit.lab.runs.jobs import check_folder, commit, versions, write_atomically
 from labkit.lab.runs.parameters import (
+    SET_BY_RUN,
     Parameter,
     ParameterError,
     RunRefused,
@@ -33,15 +30,12 @@ from labkit.lab.runs.parameters import (
     read_parameters,
     resolve,
 )
-from labkit.lab.runs.run_folder import write_measurements
-from labkit.lab.runs.workers import carry_out, processors
+from labkit.lab.runs.run_folder import read_summary, write_measurements
 
 HERE = Path(__file__).resolve()
 SHIPPED = HERE.parents[1] / "notebooks"  # of an installed copy; never run in place
 PATTERN = "[0-9][0-9]_*.ipynb"
-SET_BY_RUN = ("interactive", "run_dir")
 IN_A_SENTENCE = "DataError", "DatasetUnavailable"  # errors that need no traceback
-NEEDED = {"device": str, "interactive": bool, "run_dir": str}
 
 
 @dataclass(frozen=True)
@@ -54,21 +48,19 @@ class Plan:
     notebook : Path, the notebook file
     profile : str, ``quick`` or ``paper``
     values : dict, every parameter's value, except those that the run itself sets
-    out : Path, the folder that will hold the run's folder
-    final : Path or None, the run's folder, of a run of a sweep
+    final : Path, the run's folder once it is finished
     """
 
     name: str
     notebook: Path
     profile: str
     values: dict[str, Value]
-    out: Path
-    final: Path | None = None
+    final: Path
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """The files and the outcome of a run.
+    """The files and the outcome of a run that has ended.
 
     Attributes
     ----------
@@ -92,30 +84,26 @@ def run(
     parameters: Mapping[str, Value] | None = None,
     *,
     profile: str = "quick",
-    device: str | None = None,
     out: str | Path = "runs",
-    notebook_dir: str | Path | None = None,
 ) -> RunResult:
     """Run a notebook with typed parameters and keep everything it shows.
 
     Parameters
     ----------
-    name : str, ``"rtrl"`` or ``"05_rtrl"`` for ``05_rtrl.ipynb``
+    name : str, ``"rtrl"`` or ``"05_rtrl"`` for ``05_rtrl.ipynb``; see `notebooks`
     parameters : mapping, optional, values by parameter name; see `resolve`
     profile : {"quick", "paper"}, where the other values come from
-    device : str, optional, the torch device, when not the notebook's own
     out : str or Path, where the run's folder goes
-    notebook_dir : str or Path, optional, where the notebooks are; see `notebooks`
 
     Raises
     ------
     RunRefused
-        Before anything is written, when a name, a value, the profile, the device
-        or the output folder will not do (`ParameterError` for the first three), or
-        when a data set is not on this machine.
+        Before anything is written, when a name, a value, the profile or the output
+        folder will not do (`ParameterError` for the first three), or when a data set
+        or device is not on this machine.
         A cell that raises is no exception here; ``ok`` is then False.
     """
-    return execute(prepare(name, parameters, profile, device, out, notebook_dir))
+    return execute(prepare(name, parameters, profile, out), progress=True)
 
 
 def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
@@ -129,98 +117,95 @@ def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
         own = SHIPPED if SHIPPED.is_dir() else HERE.parents[3] / "notebooks"
         here = Path("notebooks")
         notebook_dir = here if any(here.glob(PATTERN)) else own
-    if not Path(notebook_dir).is_dir():
-        raise RunRefused(f"there is no folder of notebooks at {notebook_dir}")
-    found: dict[str, Path] = {}
-    for path in sorted(Path(notebook_dir).resolve().glob(PATTERN)):
-        name = path.stem[3:]
-        if name in found:
-            raise RunRefused(f"{found[name].name} and {path.name} are both '{name}'")
-        found[name] = path
-    return found
+    return {p.stem[3:]: p for p in sorted(Path(notebook_dir).resolve().glob(PATTERN))}
 
 
 def own_copy(notebook: Path) -> Path:
     """Return the path of a notebook to work in: of an installed one, a copy here.
 
-    All of them are copied to ``notebooks``, at once or not at all.
+    All of them are copied to ``notebooks``.
     """
     if notebook.parent != SHIPPED:
         return notebook
-    here, partial = Path("notebooks"), Path(f".notebooks-{os.getpid()}.partial")
+    here = Path("notebooks").absolute()
     try:
-        shutil.copytree(SHIPPED, partial)
+        shutil.copytree(SHIPPED, here)
     except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise RunRefused(
-            f"the notebooks cannot be copied to {here.absolute()} "
-            f"({error.strerror or 'no room'}); begin in a folder that takes files"
+            f"the notebooks cannot be copied to {here} ({error.strerror}); begin in "
+            "another folder"
         ) from error
-    try:
-        os.rename(partial, here)  # onto nothing, or an empty folder
-    except OSError as error:
-        shutil.rmtree(partial)
-        raise RunRefused(
-            f"{here.absolute()} is there and holds no notebooks of labkit, which would "
-            "be copied there; begin in another folder"
-        ) from error
-    return here.absolute() / notebook.name
+    return here / notebook.name
 
 
 def prepare(
     name: str,
-    parameters: Mapping[str, Value] | None,
-    profile: str,
-    device: str | None,
-    out: str | Path,
-    notebook_dir: str | Path | None,
+    parameters: Mapping[str, Value] | None = None,
+    profile: str = "quick",
+    out: str | Path = "runs",
 ) -> Plan:
     """Check all that can be checked before a run; the arguments are those of `run`."""
-    notebook = _find(name, notebook_dir)
-    declared = read_parameters(notebook)
-    _check_needed(notebook, declared)
-    given = dict(parameters or {})
+    return plan_run(*declared(name), parameters, profile, check_folder(out))
+
+
+def declared(name: str) -> tuple[Path, tuple[Parameter, ...]]:
+    """Return a notebook by its name, and the parameters that can be set."""
+    found = notebooks()
+    for path in found.values():
+        if name in (path.stem[3:], path.stem, path.name):
+            break
+    else:
+        listed = ", ".join(found) if found else "none"
+        raise RunRefused(f"unknown notebook '{name}'; there are: {listed}")
+    every = read_parameters(path)
+    types = {parameter.name: parameter.type for parameter in every}
+    for key, kind in {"device": str, **SET_BY_RUN}.items():
+        if types.get(key) is not kind:
+            raise ParameterError(
+                f"{path.name}: the parameters cell must declare "
+                f"'{key}: {kind.__name__}', which every run sets"
+            )
+    return path, tuple(p for p in every if p.name not in SET_BY_RUN)
+
+
+def plan_run(
+    notebook: Path,
+    parameters: tuple[Parameter, ...],
+    given: Mapping[str, Value] | None,
+    profile: str,
+    out: Path,
+) -> Plan:
+    """Check the values of a run of a notebook that has these parameters."""
     for key in SET_BY_RUN:
-        if key in given:
+        if key in (given or {}):
             raise ParameterError(f"'{key}' is set by the run itself")
-    if device is not None and given.setdefault("device", device) != device:
-        other = given["device"]
-        raise ParameterError(f"the device is given twice: {device} and {other}")
-    settable = tuple(p for p in declared if p.name not in SET_BY_RUN)
     try:
-        values = resolve(settable, given, profile)
+        values = resolve(parameters, given, profile)
     except ParameterError as error:
         raise ParameterError(f"{notebook.stem}: {error}") from error
     check_device(values["device"])
-    check_data(values)
-    check_files(settable, values)
-    return Plan(notebook.stem[3:], notebook, profile, values, check_folder(out))
+    check_data(parameters, values)
+    name = notebook.stem[3:]
+    final = out / f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{name}"
+    return Plan(name, notebook, profile, values, final)
 
 
-def check_files(declared: Iterable[Parameter], values: Mapping[str, Value]) -> None:
-    """Raise RunRefused if a file of the user's cannot be learned from."""
+def check_data(declared: Sequence[Parameter], values: Mapping[str, Value]) -> None:
+    """Raise RunRefused if data are not here, or a file cannot be learned from."""
+    from labkit.lab.datasets.fetch import FILES
+
     files = [values[p.name] for p in declared if p.names_a_file(values[p.name])]
-    if not files:
-        return
-    from labkit.lab.datasets import load
+    known = {path.partition("/")[0] for path in FILES}
+    named = known.intersection(map(str, values.values()))
+    if not files and not named:
+        return  # without the catalogue, which imports torch
+    from labkit.lab.datasets import available, load
 
     for path in files:
         try:
             load(path, target=values.get("target", ""))
         except DataError as error:
             raise RunRefused(str(error)) from error
-
-
-def check_data(values: Mapping[str, Value]) -> None:
-    """Raise RunRefused if a data set would have to be downloaded."""
-    from labkit.lab.datasets.fetch import FILES
-
-    known = {path.partition("/")[0] for path in FILES}
-    named = known & {value for value in values.values() if isinstance(value, str)}
-    if not named:
-        return  # without the catalogue, which imports torch
-    from labkit.lab.datasets import available
-
     away = [name for name, found in available().items() if not found.here]
     for name in named.intersection(away):
         raise RunRefused(
@@ -234,103 +219,48 @@ def check_device(device: str) -> None:
     """Raise RunRefused if a torch device is not on this machine."""
     if device == "cpu":  # always there, and torch takes seconds to import
         return
-    import torch
+    from labkit import check
 
-    allowed = ["cpu"]
-    if torch.cuda.is_available():
-        numbered = (f"cuda:{i}" for i in range(torch.cuda.device_count()))
-        allowed += ["cuda", *numbered]
-    if torch.backends.mps.is_available():
-        allowed += ["mps"]
-    if device not in allowed:
-        raise RunRefused(
-            f"device '{device}' is not available; here are: {', '.join(allowed)}"
-        )
+    try:
+        check.check_device(device)
+    except ValueError as error:
+        raise RunRefused(str(error)) from error
 
 
-def execute(plan: Plan) -> RunResult:
-    """Execute a plan; see `run`."""
+def execute(plan: Plan, *, progress: bool = False) -> RunResult:
+    """Execute a plan; see `run`. ``progress`` shows a bar on a terminal."""
     # these imports and those below take seconds, which `labkit list` does not need
     from labkit.lab.runs.page import write_page
 
-    started = datetime.now(UTC)
-    partial, final = _reserve(plan, started)
-    executed, page = partial / f"{plan.name}.ipynb", partial / f"{plan.name}.html"
-    summary = _summary(plan, started)
+    final, started = plan.final, datetime.now(UTC).isoformat(timespec="seconds")
+    partial = final.with_name(f".{final.name}.partial")
+    for path in (partial, final, failed(final)):
+        # the kernel of a killed worker may still write for a second
+        shutil.rmtree(path, ignore_errors=True)
+    partial.mkdir(parents=True, exist_ok=True)
+    summary = {
+        "name": plan.name,
+        "notebook": plan.notebook.name,
+        "profile": plan.profile,
+        "parameters": plan.values,
+        "versions": versions(),
+        "commit": commit(),
+        "started": started,
+        "seconds": None,
+        "status": "running",
+        "error": None,
+    }
     write_atomically(partial / "run.json", json.dumps(summary, indent=2))
-    begin = time.perf_counter()
-    error = _execute_notebook(plan, executed, partial)
+    executed, begin = partial / f"{plan.name}.ipynb", time.perf_counter()
+    error = _execute_notebook(plan, executed, partial, progress)
     seconds = round(time.perf_counter() - begin, 3)
-    write_page(executed, page)
+    write_page(executed, executed.with_suffix(".html"))
     status = "failed" if error else "finished"
     summary |= {"status": status, "seconds": seconds, "error": error}
     write_atomically(partial / "run.json", json.dumps(summary, indent=2))
-    if error:
-        final = failed(final)
+    final = failed(final) if error else final
     write_measurements(partial, final.name, plan.values)
-    _sync_tree(partial)
-    os.rename(partial, final)
-    _sync(final.parent)
-    executed, page = final / executed.name, final / page.name
-    return RunResult(final, executed, page, seconds, not error, error)
-
-
-def execute_all(
-    plans: Sequence[Plan], jobs: int | None = None
-) -> Iterator[tuple[Plan, RunResult | Exception]]:
-    """Execute plans, several at a time; yield each one and its result as it ends.
-
-    Parameters
-    ----------
-    plans : sequence of Plan
-    jobs : int, optional, how many run at a time, else one per processor
-        A single one is carried out in this process, several in processes of their own.
-
-    Yields
-    ------
-    plan : Plan
-    result : RunResult, or Exception if the run came to no end
-    """
-    count = min(jobs or processors(), len(plans))
-    if count == 1:
-        yield from ((plan, execute(plan)) for plan in plans)
-        return
-    # the last notebooks take longest, and so begin first
-    waiting = {number: (plan,) for number, plan in reversed([*enumerate(plans)])}
-    # one attempt: a notebook for which the memory does not suffice would fail again
-    ended = carry_out(execute_quietly, waiting, workers=count, attempts=1)
-    with contextlib.closing(ended):
-        for number, result in ended:
-            yield plans[number], result
-
-
-def execute_quietly(plan: Plan) -> RunResult:
-    """Execute a plan next to others, without papermill's progress bar."""
-    with contextlib.redirect_stderr(io.StringIO()):
-        return execute(plan)
-
-
-def _find(name: str, notebook_dir: str | Path | None) -> Path:
-    found = notebooks(notebook_dir)
-    for path in found.values():
-        if isinstance(name, str) and name in (path.stem[3:], path.stem, path.name):
-            return path
-    listed = ", ".join(found) if found else "none"
-    raise RunRefused(f"unknown notebook '{name}'; there are: {listed}")
-
-
-def _check_needed(notebook: Path, declared: tuple[Parameter, ...]) -> None:
-    types = {parameter.name: parameter.type for parameter in declared}
-    missing = [
-        f"'{name}: {kind.__name__}'"
-        for name, kind in NEEDED.items()
-        if types.get(name) is not kind
-    ]
-    if missing:
-        raise ParameterError(
-            f"{notebook.name}: the parameters cell must declare "
-            f"{' and '.join(missing)}, which every run sets"
-        )
+    return result_of(partial.rename(final))
 
 
 def failed(final: Path) -> Path:
@@ -338,51 +268,19 @@ def failed(final: Path) -> Path:
     return final.with_name(f"{final.name}-failed")
 
 
-def _reserve(plan: Plan, started: datetime) -> tuple[Path, Path]:
-    """Make a partial folder, and reserve its final name for it.
-
-    A run of a sweep has its name, and removes what an earlier try has left; the caller
-    must hold its lock. Any other gets the name of the second in which it begins.
-    """
-    if plan.final:
-        partial = plan.final.with_name(f".{plan.final.name}.partial")
-        for path in (partial, plan.final, failed(plan.final)):
-            # the kernel of a killed worker may still write for a second
-            shutil.rmtree(path, ignore_errors=True)
-        partial.mkdir(exist_ok=True)
-        return partial, plan.final
-    plan.out.mkdir(parents=True, exist_ok=True)
-    first = f"{started:%Y%m%d-%H%M%S}-{plan.name}"
-    for number in itertools.count(1):
-        stem = first if number == 1 else f"{first}-{number}"
-        partial, final = plan.out / f".{stem}.partial", plan.out / stem
-        try:
-            partial.mkdir()
-        except FileExistsError:
-            continue
-        # only now: whoever had this partial folder before has renamed it by now
-        if not final.exists() and not failed(final).exists():
-            return partial, final
-        partial.rmdir()
+def result_of(folder: Path) -> RunResult | None:
+    """Return the outcome of a run from its folder, or None if it has not ended."""
+    about = read_summary(folder)
+    if not about or about["status"] not in ("finished", "failed"):
+        return None
+    page, ok = folder / f"{about['name']}.html", about["status"] == "finished"
+    notebook = page.with_suffix(".ipynb")
+    return RunResult(folder, notebook, page, about["seconds"], ok, about["error"])
 
 
-def _summary(plan: Plan, started: datetime) -> dict:
-    return {
-        "name": plan.name,
-        "notebook": plan.notebook.name,
-        "profile": plan.profile,
-        "parameters": plan.values,
-        "device": plan.values["device"],
-        "versions": versions(),
-        "commit": commit(),
-        "started": started.isoformat(timespec="seconds"),
-        "seconds": None,
-        "status": "running",
-        "error": None,
-    }
-
-
-def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
+def _execute_notebook(
+    plan: Plan, executed: Path, run_dir: Path, progress: bool
+) -> str | None:
     """Execute a plan by papermill; return the error in words, or None."""
     import papermill
     from nbclient.exceptions import DeadKernelError
@@ -407,7 +305,7 @@ def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
             # at a Ctrl-C tell at length that nobody listens any more
             extra_arguments=["--log-level=CRITICAL"],
             cwd=Path.cwd() if folder == SHIPPED else folder.parent,
-            progress_bar=sys.stderr.isatty(),
+            progress_bar=progress and sys.stderr.isatty(),
         )
     except papermill.PapermillExecutionError as error:
         if error.ename in IN_A_SENTENCE:
@@ -420,18 +318,3 @@ def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
     except DeadKernelError as error:
         return f"{error} (the kernel's process ended, perhaps for want of memory)"
     return None
-
-
-def _sync_tree(folder: Path) -> None:
-    """Write all of a folder to disk before it gets its final name."""
-    for path in (*sorted(folder.rglob("*"), reverse=True), folder):
-        if path.is_dir() or path.is_file():
-            _sync(path)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -14,7 +14,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
@@ -118,26 +117,17 @@ def versions() -> dict[str, str]:
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Return a folder's absolute path, or raise an error if it is not writable.
+    """Return a folder's absolute path, or raise RunRefused if it takes no files.
 
-    A file is written and removed again, in the folder or, if it is not there yet, in
-    the nearest folder above it. Nothing else is made.
+    If it is not there yet, the nearest folder above it is looked at.
     """
     folder = Path(folder).absolute()
     nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
-    if not nearest.is_dir():
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
         raise RunRefused(
-            f"results cannot go to {folder}: {nearest} is not a folder; "
-            "give a folder, existing or new"
+            f"results cannot go to {folder}: {nearest} is not a folder that takes "
+            "files; give one, existing or new"
         )
-    try:
-        with tempfile.TemporaryFile(dir=nearest) as file:
-            file.write(b"labkit")
-    except OSError as error:
-        raise RunRefused(
-            f"results cannot go to {folder}: {nearest} is not writable "
-            f"({error.strerror}); give a folder that is"
-        ) from error
     return folder
 
 

@@ -1,6 +1,5 @@
 """The HTML page of an executed notebook, with plotly figures that work offline."""
 
-import ast
 import html
 import json
 import re
@@ -18,6 +17,7 @@ from nbformat.v4 import new_markdown_cell
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from labkit.lab.runs.jobs import write_atomically
+from labkit.lab.runs.parameters import LINE, SET_BY_RUN
 from labkit.lab.runs.run_folder import PICTURE
 
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -26,7 +26,6 @@ SCRIPTS = (
     Path(__file__).parents[1] / "panels/figures/redraw.js",
     Path(__file__).with_name("page.js"),
 )
-SET_BY_RUN = ("interactive", "run_dir")
 NOTE = """This page was run without JupyterLab. Below a live panel's figure its run can
 be played, and the knobs that stand there can be turned to recorded values; all others
 are in the notebook, which `labkit lab` opens. A walk through the lines of a step works
@@ -46,10 +45,9 @@ def write_page(notebook: Path, page: Path) -> None:
     for_readers(node)
     escape_markdown(node)
     fold_sections(node)
-    if (first := _first_figure(node)) is not None:
-        write_atomically(page.parent / PICTURE, json.dumps(first))
     resources = {"metadata": {"name": page.stem}}
-    if draw_figures(node):
+    if figures := draw_figures(node):
+        write_atomically(page.parent / PICTURE, json.dumps(figures[0]))
         script = keep_plotly_js(page.parent.parent)
         resources["plotly_js"] = f"../{script.parent.name}/{script.name}"
     exporter = HTMLExporter(
@@ -77,30 +75,24 @@ def for_readers(node: nbformat.NotebookNode) -> None:
     says what a page cannot do. ``folded`` in the metadata of a cell of code says
     whether its code is folded, as in the notebook.
     """
-    injected = [c for c in node.cells if "injected-parameters" in tags(c)]
-    values = _assigned(injected[0].source) if injected else {}
-    node.cells = [cell for cell in node.cells if cell not in injected]
+    values = node.metadata.get("papermill", {}).get("parameters", {})
+    node.cells = [
+        cell for cell in node.cells if "injected-parameters" not in tags(cell)
+    ]
     for cell in node.cells:
         cell.metadata.pop("papermill", None)
         if cell.cell_type != "code":
             continue
-        own = "parameters" in tags(cell)
-        if own:
-            cell.source = with_values(cell.source, values)
-        hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
-        cell.metadata["folded"] = bool(own or hidden)
+        folded = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+        if "parameters" in tags(cell):
+            cell.source, folded = with_values(cell.source, values), True
+        cell.metadata["folded"] = folded
     note = new_markdown_cell(NOTE, metadata={"tags": ["note"]})
     kinds = [cell.cell_type for cell in node.cells]
     if "markdown" in kinds:  # a notebook has its parameters before the title
         node.cells.insert(0, node.cells.pop(kinds.index("markdown")))
     pictures = [i for i, cell in enumerate(node.cells, 1) if "still" in tags(cell)]
     node.cells.insert(next(iter(pictures), 1), note)
-
-
-def _assigned(source: str) -> dict[str, Any]:
-    """Return the names that papermill's cell assigns, with their values."""
-    lines = (each for each in ast.parse(source).body if isinstance(each, ast.Assign))
-    return {each.targets[0].id: ast.literal_eval(each.value) for each in lines}
 
 
 def with_values(source: str, values: Mapping[str, Any]) -> str:
@@ -113,13 +105,12 @@ def with_values(source: str, values: Mapping[str, Any]) -> str:
     """
     lines = []
     for line in source.splitlines():
-        found = re.match(r"(\w+)(\s*:\s*\w+\s*=\s*)", line)
-        name = found[1] if found else ""
-        if name in SET_BY_RUN:
+        found = LINE.fullmatch(line)
+        if found and found[1] in SET_BY_RUN:
             continue
-        if name in values:
-            _, mark, remark = line.rpartition("  # ")
-            line = f"{found[0]}{values[name]!r}{mark}{remark if mark else ''}"
+        if found and found[1] in values:
+            begin, end = found.span(3)
+            line = f"{line[:begin]}{values[found[1]]!r}{line[end:]}"
         lines.append(line)
     return "\n".join(lines)
 
@@ -138,17 +129,15 @@ def fold_sections(node: nbformat.NotebookNode) -> None:
     """Say in the metadata of cells where a page opens and closes a folded section.
 
     ``opens`` is true of a collapsed heading, after which a section begins; ``closes``
-    counts the sections that end before a cell, and ``ends`` those that end after it.
+    if one ends before a cell, and ``ends`` if after it. There is none within another.
     """
-    under: list[int] = []  # the levels of the headings whose sections are open
+    under = 0  # the level of the heading whose section is open
     for cell in node.cells:
-        here = level(cell)
-        cell.metadata["closes"] = sum(here and here <= each for each in under)
-        under = [each for each in under if not here or each < here]
-        cell.metadata["opens"], cell.metadata["ends"] = collapsed(cell), 0
-        under += [here] * collapsed(cell)
-    if node.cells:
-        node.cells[-1].metadata["ends"] = len(under)
+        closes = cell.metadata["closes"] = 0 < level(cell) <= under
+        under = 0 if closes else under
+        opens = cell.metadata["opens"] = collapsed(cell) and not under
+        under = level(cell) if opens else under
+        cell.metadata["ends"] = bool(under) and cell is node.cells[-1]
 
 
 def escape_markdown(node: nbformat.NotebookNode) -> None:
@@ -187,27 +176,21 @@ class _WithFormulas(IPythonRenderer):
         return mathml(body, "block")
 
 
-def _first_figure(node: nbformat.NotebookNode) -> dict | None:
-    outputs = (each for cell in node.cells for each in cell.get("outputs", []))
-    figures = (each.get("data", {}).get(PLOTLY) for each in outputs)
-    return next((figure for figure in figures if figure is not None), None)
-
-
 def page_js() -> str:
     """Return the script that fits the figures of a page to its width."""
     return "".join(each.read_text("utf-8") for each in SCRIPTS)
 
 
-def draw_figures(node: nbformat.NotebookNode) -> int:
-    """Replace plotly's JSON by HTML, and return the number of figures."""
-    count = 0
+def draw_figures(node: nbformat.NotebookNode) -> list[dict]:
+    """Replace plotly's JSON by HTML, and return the figures."""
+    figures = []
     for cell in node.cells:
         for output in cell.get("outputs", []):
             figure = output.get("data", {}).pop(PLOTLY, None)
             if figure is not None:
                 output.data["text/html"] = _figure_html(figure)
-                count += 1
-    return count
+                figures.append(figure)
+    return figures
 
 
 def _figure_html(figure: dict) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 PROFILES = ("quick", "paper")
+SET_BY_RUN = {"interactive": bool, "run_dir": str}
 LINE = re.compile(r"(\w+): (int|float|str|bool) = (.+?)(?:  # ([^#]*))?")
 FORM = "name: type = literal  # help; 1..64 or a|b; paper=literal"
 

@@ -19,17 +19,14 @@ from labkit.lab.runs.run_folder import (
     traces,
 )
 
-MANIFEST = "sweep.json"  # the file that marks the folder of a sweep
-
 UNREADABLE = SUMMARY | {"error": "run.json is missing or damaged"}
 LARGEST = 5_000_000  # bytes of a picture's data
 NUMBERS, LABELS = 4, 12  # of a trace, that the index shows
 
 
 # For the template: a folder under `out`, its first figure packed, and the JSON Lines
-# files in it, rows counted; `page` and `link` are relative to `out`. `varied` has the
-# parameters in which runs of one notebook differ.
-Run = namedtuple("Run", "folder summary page picture traces cut_off varied")
+# files in it, rows counted; `page` and `link` are relative to `out`.
+Run = namedtuple("Run", "folder summary page picture traces cut_off")
 Trace = namedtuple("Trace", "name link rows names lines")
 
 
@@ -42,8 +39,23 @@ def report(out: str | Path = "runs") -> Path:
     out = Path(out).absolute()
     if not out.is_dir():
         raise RunRefused(f"there is no folder of runs at {out}; 'labkit run' makes one")
-    runs = _with_varied(_newest_first(out))
-    drawn = any(run.picture for run in runs)
+    # of a folder of runs, and of each of its sweeps
+    folders = (path for at in (out, *out.glob("sweep-*/")) for path in at.glob("*/"))
+    runs = [
+        _read(out, folder)
+        for folder in folders
+        if folder.name.endswith(".partial") or (folder / "run.json").exists()
+    ]
+    runs.sort(key=lambda run: (run.summary["started"], run.folder), reverse=True)
+    values = defaultdict(set)  # of a notebook's parameter, in all of its runs
+    for run in runs:
+        for name, value in run.summary["parameters"].items():
+            values[run.summary["name"], name].add(str(value))
+    script = ""
+    if any(run.picture for run in runs):
+        from labkit.lab.runs.page import keep_plotly_js  # nbconvert: only where needed
+
+        script = _link(out, keep_plotly_js(out))
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader("labkit.lab.runs", "."),
         autoescape=True,
@@ -52,28 +64,11 @@ def report(out: str | Path = "runs") -> Path:
     html = pages.get_template("report.html.j2").render(
         complete=[run for run in runs if not run.cut_off],
         partial=[run for run in runs if run.cut_off],
-        plotly_js=_plotly_js(out) if drawn else "",
+        values=values,
+        plotly_js=script,
     )
     write_atomically(out / "index.html", html)
     return out / "index.html"
-
-
-def _plotly_js(out: Path) -> str:
-    from labkit.lab.runs.page import keep_plotly_js  # nbconvert: only where needed
-
-    return _link(out, keep_plotly_js(out))
-
-
-def _newest_first(out: Path) -> list[Run]:
-    sweeps = [path.parent for path in out.glob(f"*/{MANIFEST}")]
-    folders = [folder for at in (out, *sweeps) for folder in at.iterdir()]
-    found = [_read(out, folder) for folder in folders if _is_run(folder)]
-    return sorted(found, key=lambda r: (r.summary["started"], r.folder), reverse=True)
-
-
-def _is_run(folder: Path) -> bool:
-    cut_off = folder.name.endswith(".partial") and folder.is_dir()
-    return cut_off or (folder / "run.json").exists()
 
 
 def _read(out: Path, folder: Path) -> Run:
@@ -86,7 +81,6 @@ def _read(out: Path, folder: Path) -> Run:
         picture=_packed(folder / PICTURE),
         traces=[_trace(out, folder, path) for path in traces(folder)],
         cut_off=folder.name.endswith(".partial"),
-        varied={},
     )
 
 
@@ -109,24 +103,6 @@ def _packed(path: Path) -> str:
     if not path.exists() or path.stat().st_size > LARGEST:
         return ""
     return base64.b64encode(gzip.compress(path.read_bytes())).decode()
-
-
-def _with_varied(runs: list[Run]) -> list[Run]:
-    """Give every run the parameters that are not the same in all of its notebook."""
-    values = defaultdict(set)
-    for run in runs:
-        for name, value in run.summary["parameters"].items():
-            values[run.summary["name"], name].add(repr(value))
-    return [
-        run._replace(
-            varied={
-                name: value
-                for name, value in run.summary["parameters"].items()
-                if len(values[run.summary["name"], name]) > 1
-            }
-        )
-        for run in runs
-    ]
 
 
 def _link(out: Path, path: Path) -> str:

@@ -23,7 +23,6 @@ SUMMARY = {  # of run.json, with what stands in where one is missing
     "status": "unreadable",
     "profile": "",
     "parameters": {},
-    "device": "",
     "started": "",
     "seconds": None,
     "error": None,
@@ -55,53 +54,40 @@ def rows(path: Path) -> Iterator[dict]:
                 yield row
 
 
-def scalars(row: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the measured numbers and words of a trace's row, without the step."""
-    kept = {k: v for k, v in row.items() if isinstance(v, (int, float, str))}
-    kept.pop("step", None)
-    return kept
+def read_measurements(folder: Path) -> Iterator[tuple[str, int, str, Value]]:
+    """Yield trace, step, name and value of all that a run has measured, in order.
+
+    The trace's name is its path in the run's folder; numbers and words count.
+    """
+    for path in traces(folder):
+        trace = path.relative_to(folder).with_suffix("").as_posix()
+        for row in rows(path):
+            step = row.pop("step")
+            for name, value in row.items():
+                if isinstance(value, (int, float, str)):
+                    yield trace, step, name, value
 
 
-def trace_name(path: Path, folder: Path) -> str:
-    """Return the name of a trace in a table: its path in the run's folder."""
-    return path.relative_to(folder).with_suffix("").as_posix()
-
-
-def write_measurements(
-    folder: Path, run: str, parameters: Mapping[str, Value]
-) -> Path | None:
+def write_measurements(folder: Path, run: str, parameters: Mapping[str, Value]) -> None:
     """Write all measurements of a run as one tidy table, ``measurements.csv``.
 
     A row is one measurement, with the columns ``run``, ``params.<name>`` for each
-    parameter, ``trace``, ``step``, ``name`` and ``value``.
+    parameter, ``trace``, ``step``, ``name`` and ``value``. There is no file if there
+    are no measurements.
 
     Parameters
     ----------
     folder : path, of the run, whose traces are read
     run : str, its name
     parameters : mapping, the run's parameters
-
-    Returns
-    -------
-    path or None
-        Of the table; None, and no file, if the run has no measurements.
     """
-    table = folder / MEASUREMENTS
-    count, same = 0, [run, *parameters.values()]
-    with table.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    found = [[run, *parameters.values(), *row] for row in read_measurements(folder)]
+    if found:
         names = (f"params.{name}" for name in parameters)
-        writer.writerow(["run", *names, "trace", "step", "name", "value"])
-        for path in traces(folder):
-            for row in rows(path):
-                for name, value in scalars(row).items():
-                    trace = trace_name(path, folder)
-                    writer.writerow([*same, trace, row["step"], name, value])
-                    count += 1
-    if count:
-        return table
-    table.unlink()
-    return None
+        with (folder / MEASUREMENTS).open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["run", *names, "trace", "step", "name", "value"])
+            writer.writerows(found)
 
 
 def measured(path: Path) -> dict[str, dict[str, float]]:
@@ -110,20 +96,13 @@ def measured(path: Path) -> dict[str, dict[str, float]]:
     A number is the last one of its name; where several seeds have one, their mean. A
     trace without labels has one, the empty text.
     """
-    last: dict[tuple[str, Any], dict[str, float]] = {}
+    last: dict[str, dict[str, dict[str, float]]] = {}
     for row in rows(path):
-        held = last.setdefault((str(row.get("label", "")), str(row.get("seed"))), {})
-        held |= {
-            name: float(value)
-            for name, value in row.items()
-            if type(value) in (int, float) and name not in COUNTS
-        }
-    by_label: dict[str, dict[str, list[float]]] = {}
-    for (label, _), numbers in last.items():
-        means = by_label.setdefault(label, {})
-        for name, value in numbers.items():
-            means.setdefault(name, []).append(value)
+        numbers = last.setdefault(str(row.get("label", "")), {})
+        for name, value in row.items():
+            if type(value) in (int, float) and name not in COUNTS:
+                numbers.setdefault(name, {})[str(row.get("seed"))] = value
     return {
-        label: {name: fmean(values) for name, values in means.items()}
-        for label, means in by_label.items()
+        label: {name: fmean(seeds.values()) for name, seeds in numbers.items()}
+        for label, numbers in last.items()
     }

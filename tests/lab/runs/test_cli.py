@@ -1,27 +1,24 @@
-"""What is refused before anything starts, and what is shown."""
+"""What is refused before anything starts, what is shown, and how a command ends."""
 
 import base64
 import gzip
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from labkit.lab.datasets import fetch
-from labkit.lab.runs import RunRefused, notebooks, report, run
-from labkit.lab.runs.execute import (
-    _reserve,
-    datetime,
-    failed,
-    prepare,
-)
-from tests.lab.runs.conftest import CELL, labkit, refused
+from labkit.lab.runs import RunRefused, report, run
+from tests.lab.runs.conftest import CELL, labkit, refused, wait_for
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path, write_notebook, monkeypatch):
-    write_notebook("01_rls")
+    write_notebook("01_rls", "1")
     write_notebook("05_rtrl", cells=[CELL + "hidden: int = 4  # units; 1..\n"])
     monkeypatch.chdir(tmp_path)
 
@@ -41,23 +38,16 @@ def test_list_shows_names_types_bounds_and_paper_values():
         ("run", "--all"),
         ("run rls --all", "--all"),
         ("run rls -p rank=eight", "rank takes int, 1..64"),
-        ("run rls -p rank=0", "rank=0 is not allowed; rank takes int, 1..64"),
         ("run rls -p corpus=bible", "corpus takes str, text|ptb"),
-        ("run rls -p shuffle=1", "shuffle takes bool"),
         ("run rls -p rakn=8", "did you mean 'rank'? There are: rank (int, 1..64)"),
         ("run rls -p rank", "write -p name=value"),
-        ("run rls -p =8", "write -p name=value"),
         ("run rls -p rank=8 -p rank=9", "given twice"),
         ("run --all -p hidden=8", "rls: unknown parameter 'hidden'"),
         ("run rls -p run_dir=x", "'run_dir' is set by the run itself"),
-        ("run rls -p interactive=true", "'interactive' is set by the run itself"),
         ("run rls --profile fast", "unknown profile 'fast'; profiles are quick, paper"),
-        ("run rls --device banana", "device 'banana' is not available; here are: cpu"),
-        ("run rls --device meta", "not available"),
-        ("run rls --device cpu -p device=cuda", "given twice"),
-        ("run rls --out file", "file is not a folder"),
+        ("run rls -p device=banana", "a device of this torch, got 'banana'"),
+        ("run rls -p device=meta", "must hold numbers, got 'meta'"),
         ("run rls --out file/deeper/still", "file is not a folder"),
-        ("run rls --notebooks nowhere", "no folder of notebooks at nowhere"),
         ("report --out nowhere", "no folder of runs"),
         ("report --out file", "not a folder"),
     ],
@@ -66,7 +56,6 @@ def test_refusals_come_first_with_what_is_allowed(tmp_path, arguments, message):
     refused(arguments, message, tmp_path)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.parametrize("verb", ["run rls", "sweep rls -p rank=1:3", "run --all"])
 def test_data_that_are_not_here_are_not_downloaded_without_a_word(
     tmp_path, monkeypatch, verb
@@ -79,8 +68,9 @@ def test_data_that_are_not_here_are_not_downloaded_without_a_word(
     refused(f"{verb} -p corpus=ptb", words, tmp_path)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_gpu_that_is_not_there_is_refused(tmp_path):
-    refused("run rls --device cuda", "here are: cpu", tmp_path)
+    refused("run rls -p device=cuda", "got 'cuda'", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +78,7 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path):
     [
         ([], "06_bare.ipynb has 0 cells tagged 'parameters' and needs one"),
         ([CELL] * 2, "06_bare.ipynb has 2 cells tagged 'parameters' and needs one"),
-        (["n: int = 8"], "'device: str' and 'interactive: bool' and 'run_dir: str'"),
+        (["n: int = 8"], "the parameters cell must declare 'device: str', which every"),
     ],
 )
 def test_the_parameters_cell_must_be_there(tmp_path, write_notebook, cells, message):
@@ -101,23 +91,7 @@ def test_the_function_refuses_like_the_command():
         run("rls", {"rank": 1.5})
 
 
-def test_two_notebooks_of_one_name_are_refused(write_notebook):
-    folder = write_notebook("01_rls").parent
-    write_notebook("02_rls")
-    with pytest.raises(RunRefused, match="both 'rls'"):
-        notebooks(folder)
-
-
-def test_runs_of_one_second_get_different_names():
-    now, names = datetime(2030, 1, 2, 3, 4, 5), []
-    plan = prepare("rls", {}, "quick", None, "runs", None)
-    for _ in range(3):
-        partial, final = _reserve(plan, now)
-        names.append(final.name)
-    partial.rename(failed(final))
-    names.append(_reserve(plan, now)[1].name)
-    stem = "20300102-030405-rls"
-    assert names == [stem, f"{stem}-2", f"{stem}-3", f"{stem}-4"]
+# The index over all runs
 
 
 def test_the_index_escapes_what_it_shows(tmp_path):
@@ -158,47 +132,81 @@ def test_the_index_shows_what_was_measured_and_a_picture(tmp_path):
     assert "loss accuracy bad seconds Adam 1.5 96.5 1 RLS 0.5 nan" in text
     assert text.count("(4 rows)") == 2 and "in 1.2 s" in text
     headings = re.findall(r'<p class="about">(.*?)</p>', index, re.S)
-    assert [re.findall(r"rank=\d|corpus", each) for each in headings] == [
-        ["rank=2"],
-        ["rank=1"],
-    ]
+    shown = [re.findall(r"rank=\d|corpus", each) for each in headings]
+    assert shown == [["rank=2"], ["rank=1"]]
     (packed,) = re.findall(r'<script type="text/plain">(.*?)</script>', index)
     assert json.loads(gzip.decompress(base64.b64decode(packed))) == figure
     (script,) = (tmp_path / "runs/_static").iterdir()
     assert f'<script src="_static/{script.name}"></script>' in index
 
 
-def test_the_index_has_the_runs_of_sweeps(tmp_path):
-    """Those of a folder that only looks like a sweep's are none."""
-    for parent in ("", "sweep-rls-1a", "sweep-rls-2b", "no-sweep"):
+def test_the_index_has_the_runs_of_sweeps_and_what_was_cut_off_or_damaged(tmp_path):
+    for parent in ("", "sweep-rls-1a", "no-sweep"):
         folder = tmp_path / parent / f"20300102-030405-rls-{parent}0"
         folder.mkdir(parents=True)
         record = {"name": f"rls-{parent}0", "status": "finished"}
         (folder / "run.json").write_text(json.dumps(record))
         (folder / f"rls-{parent}0.html").touch()
-        (folder / "steps.jsonl").write_text('{"step": 0}\n')
-        cut_off = tmp_path / parent / f".20300102-030405-rls-{parent}1.partial"
-        cut_off.mkdir()
-    for sweep in ("sweep-rls-1a", "sweep-rls-2b"):
-        (tmp_path / sweep / "sweep.json").write_text("{}")
+        (tmp_path / parent / f".20300102-030405-rls-{parent}1.partial").mkdir()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad/run.json").write_text("{")
     index = report(tmp_path).read_text()
-    assert "3 runs,\nnewest first" in index and "3 runs without" in index
-    assert "no-sweep" not in index
-    run = "sweep-rls-2b/20300102-030405-rls-sweep-rls-2b0"
-    for link in (f"{run}/rls-sweep-rls-2b0.html", f"{run}/steps.jsonl"):
-        assert f'href="{link}"' in index and (tmp_path / link).is_file()
-    assert "<code>sweep-rls-2b/.20300102-030405-rls-sweep-rls-2b1.partial" in index
-    own = report(tmp_path / "sweep-rls-2b").read_text()
-    assert 'href="20300102-030405-rls-sweep-rls-2b0/steps.jsonl"' in own
-    assert "sweep-rls-1a" not in own
+    assert "3 runs,\nnewest first" in index and "2 runs without" in index
+    assert "no-sweep" not in index and "unreadable" in index
+    link = "sweep-rls-1a/20300102-030405-rls-sweep-rls-1a0/rls-sweep-rls-1a0.html"
+    assert f'href="{link}"' in index and (tmp_path / link).is_file()
+    assert "<code>sweep-rls-1a/.20300102-030405-rls-sweep-rls-1a1.partial" in index
+    outcome = labkit("report", "--out", tmp_path / "sweep-rls-1a")
+    own = tmp_path / "sweep-rls-1a/index.html"
+    assert outcome.stdout.strip() == str(own)
+    assert 'href="20300102-030405-rls-sweep-rls-1a0/' in own.read_text()
 
 
-def test_the_index_of_damaged_and_of_no_runs(tmp_path):
-    out = tmp_path / "runs"
-    out.mkdir()
-    assert "No run has been completed" in report(out).read_text()
-    (out / "20300102-030405-rls").mkdir()
-    (out / "20300102-030405-rls" / "run.json").write_text("{")
-    outcome = labkit("report", "--out", out)
-    assert outcome.stdout.strip() == str(out / "index.html")
-    assert "unreadable" in (out / "index.html").read_text()
+# How a command ends
+
+
+def test_a_full_disk_is_said_in_a_line(monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device", "page.html")
+
+    monkeypatch.setattr("labkit.lab.runs.page.write_page", full)
+    outcome = labkit("run", "rls")
+    assert outcome.exit_code == 1
+    assert "labkit: [Errno 28] No space left on device" in outcome.stderr
+    outcome = labkit("run", "rls", "--out", "/proc/none/runs")
+    assert outcome.exit_code in (1, 2) and "/proc/none" in outcome.stderr
+
+
+@pytest.mark.parametrize("user", [0, 1000], ids=["root", "a user"])
+def test_root_opens_the_lab_and_is_told(tmp_path, monkeypatch, user):
+    calls = []
+    monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(tmp_path / "workspaces"))
+    monkeypatch.setattr(os, "execve", lambda _, command, __: calls.append(command))
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    told = labkit("lab").stderr
+    assert ("--allow-root" in calls[0]) == (user == 0)
+    assert told.startswith("labkit: you are root") if user == 0 else told == ""
+    assert "--ip=127.0.0.1" in calls[0]
+
+
+@pytest.mark.parametrize("command", ["list", "reproduce show"])
+def test_a_reader_who_has_seen_enough_hears_nothing(command):
+    """As in `labkit list | head -1`: the pipe is closed before all is written."""
+    script = [sys.executable, "-m", "labkit", *command.split()]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(script, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert done.returncode == 1 and done.stderr == ""
+
+
+def test_an_interrupted_run_ends_in_a_line(tmp_path, write_notebook, interrupts):
+    write_notebook("02_long", 'import time; open("begun", "w"); time.sleep(600)')
+    command = [sys.executable, "-m", "labkit.lab.runs.cli", "run", "long"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    wait_for((tmp_path / "begun").exists)
+    process.send_signal(2)
+    _, told = process.communicate(timeout=600)
+    assert process.returncode == 130
+    assert told.startswith("labkit: stopped; the hidden folder"), told
+    assert len(told.splitlines()) == 1

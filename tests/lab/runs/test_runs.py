@@ -1,5 +1,6 @@
 """Runs that start kernels: few, since each costs seconds."""
 
+import contextlib
 import json
 import os
 import signal
@@ -10,11 +11,9 @@ import nbformat
 import pandas as pd
 import psutil
 import pytest
-from typer.testing import CliRunner
 
 from labkit.lab.runs import kernel, report, run
-from labkit.lab.runs.cli import app
-from tests.lab.runs.conftest import is_gone, make_notebook, wait_for
+from tests.lab.runs.conftest import is_gone, labkit, make_notebook, wait_for
 
 FIGURE = """\
 import json, sys
@@ -40,85 +39,72 @@ with open(f"{run_dir}/steps.jsonl", "w") as trace:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     place = tmp_path_factory.mktemp("finished")
-    folder = make_notebook(place / "notebooks", "07_curve", FIGURE).parent
-    return run("curve", {"rank": 3}, out=place / "runs", notebook_dir=folder)
+    make_notebook(place / "notebooks", "07_curve", FIGURE)
+    with contextlib.chdir(place):
+        return run("curve", {"rank": 3}, out=place / "runs")
 
 
-def test_a_run_leaves_notebook_page_traces_and_summary(finished):
+def test_a_run_leaves_notebook_page_traces_table_and_summary(finished):
     assert finished.ok and finished.error is None
     assert finished.path.name.endswith("-curve")
-    names = {path.name for path in finished.path.iterdir()}
-    assert names == {
-        "curve.ipynb",
-        "curve.html",
-        "run.json",
-        "steps.jsonl",
-        "measurements.csv",
-        "picture.json",
-    }
+    kept = "curve.ipynb curve.html run.json steps.jsonl measurements.csv picture.json"
+    assert {path.name for path in finished.path.iterdir()} == set(kept.split())
     record = json.loads((finished.path / "run.json").read_text())
     assert record["status"] == "finished" and record["profile"] == "quick"
-    assert record["parameters"]["rank"] == 3 and record["device"] == "cpu"
+    assert record["parameters"]["rank"] == 3
     assert set(record["versions"]) == {"python", "torch", "labkit"}
     assert not list(finished.path.parent.glob(".*.partial"))
-
-
-def test_all_that_a_run_measured_is_one_tidy_table(finished):
-    """A row is a measurement; the run's name and parameters stand beside it."""
     (row,) = pd.read_csv(finished.path / "measurements.csv").to_dict("records")
     assert row["run"] == finished.path.name and row["params.rank"] == 3
     assert row["params.corpus"] == "text" and row["trace"] == "steps"
     assert (row["step"], row["name"], row["value"]) == (0, "loss", 1.0)
 
 
-def test_the_kernel_is_this_python_and_is_told_that_nobody_watches(finished):
-    assert f"this is {sys.executable} 3 False" in finished.html.read_text()
-
-
-def test_figures_are_drawn_by_a_script_beside_the_run(finished):
+def test_the_page_and_the_index_show_what_the_kernel_of_this_python_made(finished):
     page = finished.html.read_text()
+    assert f"this is {sys.executable} 3 False" in page
     (script,) = (finished.path.parent / "_static").iterdir()
     assert f'<script src="../_static/{script.name}"></script>' in page
-    assert "Plotly.newPlot(" in page
+    assert "Plotly.newPlot(" in page and "require.min.js" not in page
     assert "</script>a curve" not in page  # text of a figure cannot end its script
-    assert "require.min.js" not in page
-
-
-def test_the_index_counts_rows_without_the_header(finished):
     index = report(finished.path.parent).read_text()
     assert f'href="{finished.path.name}/curve.html"' in index
     assert "(1 row)" in index and "rank=3" in index
 
 
-def test_a_failed_run_says_so_everywhere(write_notebook, tmp_path):
+def test_a_failed_run_says_so_everywhere(write_notebook, tmp_path, monkeypatch):
     write_notebook("01_broken", "before = 1", "before / 0  # the culprit")
-    out = tmp_path / "runs"
-    place = ["--out", out, "--notebooks", tmp_path / "notebooks"]
-    outcome = CliRunner().invoke(app, ["run", "broken", *map(str, place)])
+    monkeypatch.chdir(tmp_path)
+    outcome = labkit("run", "broken")
     assert outcome.exit_code == 1
     assert "the culprit" in outcome.stderr
     assert "ZeroDivisionError: division by zero" in outcome.stderr
-    (folder,) = out.glob("[!._]*")
+    (folder,) = tmp_path.glob("runs/[!._]*")
     assert folder.name.endswith("-broken-failed")
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"
     assert (folder / "broken.html").exists()
-    assert "ZeroDivisionError: division by zero" in report(out).read_text()
+    assert "ZeroDivisionError: division by zero" in report().read_text()
 
 
-def test_data_that_will_not_do_end_a_run_with_one_sentence(write_notebook, tmp_path):
+def test_data_that_will_not_do_end_a_run_with_one_sentence(
+    write_notebook, tmp_path, monkeypatch
+):
     words = "iris has no column 'leaf'; it has: sepal length"
     refuse = f"from labkit.errors import DataError\nraise DataError({words!r})"
-    notebook_dir = write_notebook("01_own", refuse).parent
-    outcome = run("own", out=tmp_path / "runs", notebook_dir=notebook_dir)
+    write_notebook("01_own", refuse)
+    monkeypatch.chdir(tmp_path)
+    outcome = run("own")
     assert not outcome.ok and outcome.error == words
 
 
-def test_a_killed_run_keeps_its_rows_and_takes_no_name(write_notebook, tmp_path):
-    notebook_dir = write_notebook("01_slow", SLOW).parent
+def test_a_killed_run_keeps_its_rows_and_takes_no_name(
+    write_notebook, tmp_path, monkeypatch
+):
+    write_notebook("01_slow", SLOW)
+    monkeypatch.chdir(tmp_path)
     out = tmp_path / "runs"
     command = [sys.executable, "-m", "labkit.lab.runs.cli", "run", "slow"]
-    command += ["-p", "rank=64", "-p", "rate=0.5", "--out", str(out)]
-    command += ["--notebooks", str(notebook_dir)]
+    command += ["-p", "rank=64", "-p", "rate=0.5"]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         (partial,) = wait_for(lambda: list(out.glob(".*.partial")))
@@ -135,7 +121,7 @@ def test_a_killed_run_keeps_its_rows_and_takes_no_name(write_notebook, tmp_path)
     rows = trace.read_text().splitlines()
     assert [json.loads(row)["step"] for row in rows] == list(range(len(rows)))
 
-    again = run("slow", {"rank": 2, "rate": 0}, out=out, notebook_dir=notebook_dir)
+    again = run("slow", {"rank": 2, "rate": 0})
     assert again.ok
     index = report(out).read_text()
     assert f'href="{again.path.name}/slow.html"' in index
@@ -151,23 +137,26 @@ def test_a_notebook_is_saved_now_and_then_and_whole_at_its_end(
     monkeypatch.setattr(kernel, "SAVED", every)
     look = "print('first' + ' cell' in open(f'{run_dir}/cut.ipynb').read())"
     kill = "import os\nos.kill(os.getpid(), 9)"
-    folder = write_notebook("01_cut", "print('first', 'cell')", look, kill).parent
-    outcome = run("cut", out=tmp_path / "runs", notebook_dir=folder)
+    write_notebook("01_cut", "print('first', 'cell')", look, kill)
+    monkeypatch.chdir(tmp_path)
+    outcome = run("cut")
     assert not outcome.ok and "the kernel's process ended" in outcome.error
     cells = nbformat.read(outcome.notebook, as_version=4).cells
     said = [cell.outputs[0].text for cell in cells if cell.get("outputs")]
     assert said == ["first cell\n", f"{there}\n"]
 
 
-def test_notebooks_run_side_by_side_and_each_ends_in_a_line(write_notebook, tmp_path):
+def test_notebooks_run_side_by_side_and_each_ends_in_a_line(
+    write_notebook, tmp_path, monkeypatch
+):
     """The first goes on only when the second has begun."""
     wait = "import pathlib, time\nwhile not pathlib.Path('begun').exists():\n"
     write_notebook("01_first", wait + "    time.sleep(0.05)")
     write_notebook("02_second", "open('begun', 'w').close()")
     write_notebook("03_third", "1 / 0")
     write_notebook("04_fourth", "import os; os.kill(os.getppid(), 9)")
-    place = ["--out", tmp_path / "runs", "--notebooks", tmp_path / "notebooks"]
-    told = CliRunner().invoke(app, ["run", "--all", "--jobs", "2", *map(str, place)])
+    monkeypatch.chdir(tmp_path)
+    told = labkit("run", "--all", "--jobs", "2")
     assert told.exit_code == 1 and "ZeroDivisionError" in told.stderr
     lines = sorted(told.stdout.splitlines())
     assert len(lines) == 4
@@ -178,14 +167,14 @@ def test_notebooks_run_side_by_side_and_each_ends_in_a_line(write_notebook, tmp_
 
 
 def test_an_interrupt_leaves_no_process_and_the_traces_of_each_run(
-    write_notebook, tmp_path, interrupts
+    write_notebook, tmp_path, interrupts, monkeypatch
 ):
     for name in ("01_one", "02_two", "03_three"):
-        notebook_dir = write_notebook(name, SLOW).parent
+        write_notebook(name, SLOW)
+    monkeypatch.chdir(tmp_path)
     out = tmp_path / "runs"
     command = [sys.executable, "-m", "labkit.lab.runs.cli", "run", "--all", "--jobs=2"]
-    command += ["-p", "rank=64", "-p", "rate=0.5", "--out", str(out)]
-    command += ["--notebooks", str(notebook_dir)]
+    command += ["-p", "rank=64", "-p", "rate=0.5"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, start_new_session=True, **pipes)
     wait_for(lambda: len(list(out.glob(".*.partial/steps.jsonl"))) == 2)
