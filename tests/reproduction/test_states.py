@@ -224,13 +224,9 @@ def test_a_folder_that_takes_no_files_is_refused(tmp_path, no_work, part):
     assert told.exit_code == 2 and f"{tmp_path / part} is not a folder" in told.stderr
 
 
-def test_a_folder_is_tried_by_writing(tmp_path, monkeypatch):
-    def read_only(**_):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(jobs.tempfile, "TemporaryFile", read_only)
-    message = r"not writable \(Read-only file system\); give a folder that is"
-    with pytest.raises(RunRefused, match=message):
+def test_a_folder_that_is_read_only_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs.os, "access", lambda *_: False)
+    with pytest.raises(RunRefused, match=f"{tmp_path} is not a folder that takes"):
         jobs.check_folder(tmp_path / "results")
 
 
