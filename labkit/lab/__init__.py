@@ -69,7 +69,6 @@ __getattr__, __dir__, __all__ = lazily(
         "tuning": ("Comparison", "Rule", "Sizes", "halton"),
         "runs": ("report", "run", "sweep"),
         "hessian_free": (),
-        "broad": (),
         "compare": (),
     },
 )

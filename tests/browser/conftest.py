@@ -85,7 +85,7 @@ LineStepper(layer_step, 2, H, B, activation("tanh"), second_solve=True)""",
 crossing = {"one": ([1, 2], [3, 4]), "two": ([1, 2], [4, 3])}
 both = {"Two lines": crossing, "The same lines": crossing}
 curves(both, "step", "error", caption="They cross.")""",
-    """from labkit.lab.broad.functions import FUNCTIONS
+    """from labkit.lab.books.broad_functions import FUNCTIONS
 sums = LiveLab(FUNCTIONS)
 display(sums)""",
 ]
@@ -93,7 +93,7 @@ display(sums)""",
 # A step to complete, its check, and the picture that runs with it.
 EXERCISE = [
     """from labkit.lab import LiveLab, check, trying
-from labkit.lab.broad import FUNCTIONS, FunctionKnobs
+from labkit.lab.books.broad_functions import FUNCTIONS, FunctionKnobs
 from labkit.threads import set_threads
 
 set_threads()""",
@@ -117,13 +117,13 @@ SCREENS = [
     """from labkit.lab.datasets import load
 from labkit.lab.books import bpls
 from labkit.lab.books.bpls_pair import PAIR
-from labkit.lab.broad import growth as broad
+from labkit.lab.books import broad
 from labkit.lab import compare
 from labkit.lab import hessian_free
 from labkit.lab.problem import load_problem
 from labkit.lab.panels import LiveLab, Opening
 from labkit.lab.books import rls, rtrl
-from labkit.lab.broad import columns, functions
+from labkit.lab.books import broad_columns as columns, broad_functions as functions
 
 digits, text = load_problem("digits", samples=300), load("text")
 images = hessian_free.load_images("digits", samples=300)

@@ -13,7 +13,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.keys import Keys
 
-from labkit.lab.broad.functions import FUNCTIONS, FunctionKnobs
+from labkit.lab.books.broad_functions import FUNCTIONS, FunctionKnobs
 from labkit.lab.panels.live.turn import direction
 from tests.browser.conftest import SCREENS
 from tests.browser.page import FOCUS, wait

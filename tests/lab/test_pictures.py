@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from labkit.lab.books import rls, rtrl
+from labkit.lab.books import (
+    broad_columns as columns,
+    broad_functions as functions,
+    rls,
+    rtrl,
+)
 from labkit.lab.books.rtrl_training import estimates, make_learner, new_network
-from labkit.lab.broad import columns, functions
 from labkit.lab.compare import live
 from labkit.lab.compare.live import RaceKnobs, race_looks
 from labkit.lab.datasets import load

@@ -10,9 +10,9 @@ from IPython.utils.capture import capture_output
 
 from labkit.lab import load
 from labkit.lab.books.bpls_pair import PAIR
+from labkit.lab.books.broad_functions import FUNCTIONS
 from labkit.lab.books.rls import ELLIPSE
 from labkit.lab.books.rtrl import NOISE, NoiseKnobs
-from labkit.lab.broad import FUNCTIONS
 from labkit.lab.exercises import exercise, trying
 from labkit.lab.panels import Experiment, Lines, LiveLab, Opening
 from labkit.rls import update

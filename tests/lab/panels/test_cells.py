@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 from ipywidgets.widgets.widget import _instances
 
-from labkit.lab.broad import COLUMNS
+from labkit.lab.books.broad_columns import COLUMNS
 from labkit.lab.panels import Opening, Stepper
 from labkit.lab.panels.live import cells
 from tests.lab.panels.conftest import in_loop

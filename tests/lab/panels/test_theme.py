@@ -3,8 +3,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from labkit.lab.books import rls, rtrl
-from labkit.lab.broad import functions
+from labkit.lab.books import broad_functions as functions, rls, rtrl
 from labkit.lab.colours import NUMBERS
 from labkit.lab.hessian_free import bowl
 from labkit.lab.panels import Lines, curves
@@ -140,6 +139,6 @@ def test_pictures_draw_rules_in_the_colours_of_all_figures():
     shown = rtrl.NOISY
     assert shown == {name: colour_of(name) for name in shown}
     assert len({*shown.values(), rtrl.MEAN}) == len(shown) + 1
-    ridge, greville = map(colour_of, functions.SOLVERS)
+    ridge, greville = map(colour_of, (functions.EXACT, functions.GREVILLE))
     assert ridge == colour_of("broad") != greville
     assert colour_of("Hessian-free") == bowl.STEP

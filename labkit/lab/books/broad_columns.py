@@ -62,9 +62,8 @@ class Columns(NamedTuple):
     """What is drawn of an update."""
 
     column: np.ndarray  # (2,) the one that joins
-    terms: list[Added]  # of the two solvers
     angle: int
-    paths: dict[str, np.ndarray]  # by solver, fits (updates + 1, 2)
+    runs: dict[str, list[Added]]  # by solver, the start and its updates so far
     off: dict[str, np.ndarray]  # by solver, the fit's distance at ANGLES
 
 
@@ -75,9 +74,10 @@ def column(angle: float, length: float) -> Tensor:
 
 
 def added(name: str, H: Tensor, ridge: float) -> list[Added]:
-    """Let a column join a solver again and again, and return all updates."""
-    A, rows, solver = OLD, [], SOLVERS[RULES[name]]
+    """Let a column join a solver again and again; return the start and all updates."""
+    A, solver = OLD, SOLVERS[RULES[name]]
     state = solver.start(A, TARGET, ridge)
+    rows = [Added(0.0, 0.0, 0.0, float(state.W), (A @ state.W).numpy()[:, 0])]
     for _ in range(UPDATES):
         D = state.A_dagger @ H
         C = H - A @ D
@@ -89,21 +89,18 @@ def added(name: str, H: Tensor, ridge: float) -> list[Added]:
 
 def column_rows(knobs: Any) -> Iterator[dict]:
     """Yield one row for each update with the same column."""
-    H, ridge, off = column(knobs.angle, knobs.length), knobs.ridge, {}
-    runs = {name: added(name, H, ridge) for name in RULES}
-    start = (OLD / (1 + ridge)).T.numpy()  # the fit of the old column alone
+    H, off = column(knobs.angle, knobs.length), {}
+    runs = {name: added(name, H, knobs.ridge) for name in RULES}
     for name in RULES:
-        turned = (added(name, column(at, knobs.length), ridge) for at in ANGLES)
+        turned = [added(name, column(at, knobs.length), knobs.ridge) for at in ANGLES]
         fits = np.array([[row.fit for row in run] for run in turned])
-        off[name] = np.linalg.norm(fits - TARGET.numpy()[:, 0], axis=2)
-    for i in range(UPDATES):
-        now = {name: run[: i + 1] for name, run in runs.items()}
-        paths = {n: np.vstack([start, *(r.fit for r in run)]) for n, run in now.items()}
-        far = {name: distances[:, i] for name, distances in off.items()}
-        terms = [run[i] for run in runs.values()]
-        shown = Columns(H.numpy()[:, 0], terms, knobs.angle, paths, far)
-        weights = {name: run[i].weight for name, run in runs.items()}
-        yield {"step": i + 1, "ridge": ridge, "pictures": shown} | weights
+        off[name] = np.linalg.norm(fits - TARGET.numpy()[:, 0], axis=2).T
+    for step in range(1, UPDATES + 1):
+        now = {name: run[: step + 1] for name, run in runs.items()}
+        far = {name: distances[step] for name, distances in off.items()}
+        shown = Columns(H.numpy()[:, 0], knobs.angle, now, far)
+        weights = {name: run[-1].weight for name, run in now.items()}
+        yield {"step": step, "ridge": knobs.ridge, "pictures": shown} | weights
 
 
 def dragged(
@@ -139,8 +136,9 @@ def picture(now: Columns | None, before: Columns | None) -> dict:
     figure["layout"]["yaxis"] |= {"scaleanchor": "x", "constrain": "domain"}
     figure["layout"]["xaxis"]["constrain"] = "domain"
     if before:
-        pale = np.vstack([[*fits, (np.nan, np.nan)] for fits in before.paths.values()])
-        put(figure, 0, [path(pale, GHOST, EARLIER)])
+        gap = (np.nan, np.nan)
+        pale = [(*(u.fit for u in run), gap) for run in before.runs.values()]
+        put(figure, 0, [path(np.vstack(pale), GHOST, EARLIER)])
     if now:
         square = dots(TARGET, INK, size=13, symbol="square-open", line={"width": 3})
         old = arrow((0, 0), OLD.numpy()[:, 0], INK, "old column")
@@ -148,16 +146,17 @@ def picture(now: Columns | None, before: Columns | None) -> dict:
         put(figure, 0, [square, old, new, handles(now.column, "column")])
         here = [(now.angle, 0), (now.angle, MOST)]
         put(figure, 1, [path(here, NEW, dash="dot", width=1)])
-        for name, fits in now.paths.items():
-            colour = colour_of(name)
-            put(figure, 0, [path(fits, colour, name, marks=True)])
-            put(figure, 0, [dots(fits[-1], colour, size=10)])
+        for name, run in now.runs.items():
+            colour, fits = colour_of(name), [update.fit for update in run]
+            last = dots(fits[-1], colour, size=10)
+            put(figure, 0, [path(fits, colour, name, marks=True), last])
             put(figure, 1, [path(np.c_[ANGLES, now.off[name]], colour, name)])
     return figure
 
 
 def _status(row: Mapping) -> str:
-    ridge, (exact, greville) = f"{row['ridge']:.3g}", row["pictures"].terms
+    ridge, runs = f"{row['ridge']:.3g}", row["pictures"].runs
+    exact, greville = (run[-1] for run in runs.values())
     return (
         r"The new weight by the ridge solver is "
         r"$\frac{C^\top y}{C^\top C + \lambda(1 + D^\top D)} = "

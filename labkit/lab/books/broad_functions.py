@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from labkit.broad import SOLVERS as STEPS, NotPositiveDefinite
+from labkit.broad import SOLVERS, NotPositiveDefinite
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.planes import GHOST, dots, path, planes, put
@@ -18,7 +18,7 @@ MOST = 16  # columns of an update at most
 STEEP = 4.0  # sd of the functions' slopes
 X = np.linspace(-1, 1, 161)  # where the functions and the fits are drawn
 COARSE = 4  # the many functions are drawn at every fourth point of the grid
-SOLVERS = "ridge solver", "Greville solver"
+EXACT, GREVILLE = "ridge solver", "Greville solver"
 NEW = COLOURS[4]  # of the columns that join
 JOIN = "columns that join now"
 
@@ -74,24 +74,22 @@ def function_rows(knobs: Any) -> Iterator[dict]:
     """Yield one row for the start and one for every update."""
     points, A, B = drawn(knobs)
     A, Y = torch.tensor(A), torch.tensor(points[:, 1:])
-    states = {
-        name: STEPS[name].start(A[:, :FIRST], Y, knobs.ridge)
-        for name in ("chol-1", "orig")
-    }
-    old, k, lost = 0, FIRST, {}
+    solvers, old, k = {name: SOLVERS[name] for name in ("chol-1", "orig")}, 0, FIRST
+    states = {n: s.start(A[:, :k], Y, knobs.ridge) for n, s in solvers.items()}
+    note = ""
     for step in range(1, JOINS + 2):
-        for name in states.keys() - lost.keys() if old else ():
+        for name in list(solvers) if old else ():
+            now = states[name], A[:, :old], A[:, old:k], Y
             try:
-                new = A[:, old:k]
-                states[name] = STEPS[name].update(states[name], A[:, :old], new, Y)
+                states[name] = solvers[name].update(*now)
             except NotPositiveDefinite as error:  # its fit stays where it is
-                lost[name] = str(error)
+                note += f"; {name} ended: {error}"
+                del solvers[name]
         fits = {n: B[:, : len(s.W)] @ s.W.numpy()[:, 0] for n, s in states.items()}
         ridge, greville = (rms(fit - curve(X)) for fit in fits.values())
         row = {"step": step, "columns": k, "error ridge": ridge}
         row |= {"error greville": greville, "apart": rms(np.subtract(*fits.values()))}
-        row |= {"note": str(lost)} if lost else {}
-        yield row | {"pictures": Functions(points, B[:, :k], old, fits)}
+        yield row | {"note": note, "pictures": Functions(points, B[:, :k], old, fits)}
         old, k = k, k + knobs.added
 
 
@@ -110,9 +108,8 @@ CAPTION = (
 
 def picture(now: Functions | None, before: Functions | None) -> dict:
     """Draw the columns on the left, and the points and fits on the right."""
-    count = f": {now.columns.shape[1]}" if now else ""
     figure = planes(
-        [f"Columns{count}", "Noisy points, and the fits"],
+        ["Columns", "Noisy points, and the fits"],
         ["input", "input"],
         ["value of a column", "output"],
         [((-1, 1), (-1.1, 1.1)), ((-1, 1), (-2.5, 2.5))],
@@ -120,34 +117,35 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
         widths=[0.4, 0.6],
     )
     if now:
-        put(figure, 0, [_all(now.columns[:, : now.old], "", GHOST, width=1)])
-        put(figure, 0, [_all(now.columns[:, now.old :], JOIN, NEW, width=1.5)])
-        truth = path(np.c_[X, curve(X)], INK, "without noise", dash="dot", width=1)
-        shown = [dots(now.points, COLOURS[5]), truth | {"showlegend": True}]
-        styles = {"width": 4}, {"width": 2, "dash": "dash"}
-        for name, f, style in zip(SOLVERS, now.fits.values(), styles, strict=True):
-            fit = path(np.c_[X, f], colour_of(name), name, **style)
-            shown.append(fit | {"showlegend": True})
-        put(figure, 1, shown)
+        old, new = now.columns[:, : now.old], now.columns[:, now.old :]
+        put(figure, 0, [_all(old, "", GHOST), _all(new, JOIN, NEW)])
+        exact, greville = (np.c_[X, fit] for fit in now.fits.values())
+        shown = [
+            dots(now.points, COLOURS[5]),
+            path(np.c_[X, curve(X)], INK, "without noise", dash="dot", width=1),
+            path(exact, colour_of(EXACT), EXACT, width=4),
+            path(greville, colour_of(GREVILLE), GREVILLE, dash="dash"),
+        ]
+        put(figure, 1, [trace | {"showlegend": True} for trace in shown])
     if before:
-        fit = next(iter(before.fits.values()))
-        put(figure, 1, [path(np.c_[X, fit], GHOST, EARLIER) | {"showlegend": True}])
+        fit = path(np.c_[X, before.fits["chol-1"]], GHOST, EARLIER)
+        put(figure, 1, [fit | {"showlegend": True}])
     return figure
 
 
-def _all(columns: np.ndarray, name: str, colour: str, **line: float) -> dict:
+def _all(columns: np.ndarray, name: str, colour: str) -> dict:
     """Return many functions as one line with gaps, coarser than the fits."""
     gap = np.full((1, columns.shape[1]), np.nan)
     x = np.tile(np.append(X[::COARSE], np.nan), columns.shape[1])
     y = np.concatenate([columns[::COARSE], gap]).T.ravel()
-    return path(np.c_[x, y], colour, name, **line)
+    return path(np.c_[x, y], colour, name, width=1)
 
 
 def _status(row: Mapping) -> str:
     return (
         f"{row['columns']} columns; error of the ridge solver "
         f"{row['error ridge']:.3g}, of Greville's recursion "
-        f"{row['error greville']:.3g}. {row.get('note', '')}"
+        f"{row['error greville']:.3g}{row['note']}"
     )
 
 
