@@ -34,7 +34,7 @@ def test_each_kind_of_field_has_its_widget():
     made = Controls(Parameters()).widgets
     kinds = {
         "rank": widgets.IntSlider,
-        "rate": widgets.FloatLogSlider,
+        "rate": widgets.SelectionSlider,
         "noise": widgets.FloatSlider,
         "exact": widgets.Checkbox,
         "cell": widgets.Dropdown,
@@ -104,10 +104,12 @@ def test_a_turned_knob_is_heard_and_reset():
     controls, heard = Controls(Parameters()), []
     controls.observe(lambda *news: heard.append(news))
     controls.widgets["rank"].value = 9
-    controls.widgets["rate"].value = 1.0000000000001  # rounding past the bound
+    controls.widgets["rate"].index = len(controls.widgets["rate"].options) - 1
     controls.widgets["cell"].value = "lstm"
     assert controls.value == Parameters(rank=9, rate=1, cell="lstm")
     assert [changed for _, changed in heard] == [("rank",), ("rate",), ("cell",)]
+    controls.set(rate=0.0123)  # between two round values
+    assert controls.widgets["rate"].label == "0.0123"
 
 
 def test_what_the_dataclass_refuses_is_put_back_and_said():

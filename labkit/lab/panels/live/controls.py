@@ -17,6 +17,7 @@ LAYOUT = {"width": "auto", "margin": "0"}
 STYLE = {"description_width": "auto"}
 SKIP = "skip"  # the answer of a reader who does not want to predict
 SAME = 1e-6  # a smaller change, as a share, is a slider's rounding, and no turn
+ROUND = (1, 1.25, 1.6, 2, 2.5, 3, 4, 5, 6, 8)  # where a logarithmic slider stands
 # A column of knobs, or rows of them where it is wide: the name above each, what it does
 # in one place below them all, while it is touched. The rest is folded by a button, in
 # the page alone, since a kernel may be at work.
@@ -211,8 +212,6 @@ class Controls(Shown):
     def _by_hand(self, name: str, value: Any) -> Any:
         """Return a value within its bounds, without what a slider has rounded."""
         knob, now = self.knobs[name], getattr(self._value, name)
-        if knob.kind is int and knob.log:
-            value = round(value)
         value = knob.clip(value)
         near = isinstance(value, float) and math.isclose(value, now, rel_tol=SAME)
         return now if near else value
@@ -336,7 +335,10 @@ class Controls(Shown):
         self._quiet = True
         try:
             for name, made in self.widgets.items():
-                made.value = getattr(self._value, name)
+                value = getattr(self._value, name)
+                if self.knobs[name].log and value not in dict(made.options).values():
+                    made.options = _stops(self.knobs[name], value)
+                made.value = value
                 self._texts[name].value = self._text(name)
         finally:
             self._quiet = False
@@ -360,17 +362,24 @@ def _widget(knob: Knob, value):
     look["continuous_update"] = False
     if isinstance(value, str):
         return widgets.Combobox(options=list(knob.offers), **look)
-    whole = knob.kind is int
     if knob.log:
-        # A hair wider than the bounds, else rounding could push an end value inside.
-        return widgets.FloatLogSlider(
-            min=math.log10(low) - 1e-12,
-            max=math.log10(high) + 1e-12,
-            step=step or 0.1,
-            readout_format=".0f" if whole else ".3g",
-            **look,
-        )
-    if whole:
+        return widgets.SelectionSlider(options=_stops(knob, value), **look)
+    if knob.kind is int:
         return widgets.IntSlider(min=low, max=high, step=step or 1, **look)
-    look |= {"readout_format": ".4g", "step": step or (high - low) / 100}
+    look |= {"readout_format": ".4", "step": step or (high - low) / 100}
     return widgets.FloatSlider(min=low, max=high, **look)
+
+
+def _stops(knob: Knob, value: float) -> list[tuple[str, float]]:
+    """Return the values of a logarithmic slider, with their names: round ones.
+
+    The page would take a slider of powers for turned wherever it stands between two.
+    """
+    powers = range(math.floor(math.log10(knob.low)), math.ceil(math.log10(knob.high)))
+    found = {
+        knob.kind(float(f"{digit}e{power}")) for power in powers for digit in ROUND
+    }
+    found = {each for each in found if knob.low <= each <= knob.high}
+    return [
+        (f"{each:.4g}", each) for each in sorted(found | {knob.low, knob.high, value})
+    ]
