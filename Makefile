@@ -32,7 +32,7 @@ MISSING := $(shell for d in $(DATA_SETS); do test -d "$(LABKIT_DATA)/$$d" || pri
 HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lab lint bench gpu lines lock dist docs picture stills clean test-unit test-device test-notebooks test-browser \
+.PHONY: help setup run test lab lint bench gpu lines lock dist docs picture stills run-all clean test-unit test-device test-notebooks test-browser \
   test-long
 
 help: ## List the commands
@@ -121,6 +121,9 @@ gpu: ## Check and time everything on a GPU, from the source tree; PART=a..d, DEV
 
 lines: .venv/.stamp ## Weigh labkit and its tests, room by room: tokens of code, words, names, tricks
 	@$(BIN)/python benchmarks/lines.py $(TREES)
+
+run-all: .venv/.stamp ## Run All in JupyterLab: seconds to the first answer, and to the last (needs Chromium)
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks/run_all.py $(NAMES)
 
 stills: .venv/.stamp ## Draw the still pictures that notebooks show before anything has run (needs Chromium)
 	PYTHONPATH=. $(BIN)/python benchmarks/stills.py $(NAMES)

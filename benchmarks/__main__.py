@@ -16,7 +16,7 @@ from benchmarks import shared
 COMMANDS = (
     "rtrl",
     "rls",
-    "hessian_free speed",
+    "hessian_free",
     "broad",
     "bpls --data mnist",
     "bpls --data fashion-mnist",

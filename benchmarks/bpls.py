@@ -11,7 +11,6 @@ import torch
 
 from benchmarks import shared
 from labkit.bpls import random_weights, train
-from labkit.clock import Clock
 from labkit.lab.datasets import load
 from reproduction.bpls_rivals import descend
 
@@ -23,12 +22,6 @@ PAPER = 3578 / 2.87  # Table II, an epoch of Adam over a walk, Fashion-MNIST, ba
 
 def generator(seed):
     return torch.Generator().manual_seed(seed)
-
-
-def seconds(f, device):
-    with (clock := Clock(device)):
-        f()
-    return clock.lap
 
 
 def weights(X):
@@ -46,8 +39,7 @@ def first_walk(X, y, repeats):
             pass
 
     parts = (lambda: X.T @ X, lambda: torch.linalg.cholesky(G), whole)
-    rounds = [[seconds(f, X.device) for f in parts] for _ in range(repeats + 1)][1:]
-    return [min(column) for column in zip(*rounds, strict=True)]
+    return [min(laps) for laps in shared.laps(X.device, repeats, parts)]
 
 
 def epoch_of_adam(X, y, batch_size):
@@ -86,12 +78,9 @@ def speed(args):
 
 
 def main():
-    parser = shared.parser(__doc__)
-    parser.add_argument("--repeats", type=int, default=5, help="best of so many")
+    parser = shared.parser(__doc__, 5)
     parser.add_argument("--data", choices=DATA, action="append")
     args = parser.parse_args()
-    if args.repeats < 1:
-        parser.error(f"--repeats must be >= 1, got {args.repeats}")
     speed(args)
 
 

@@ -150,8 +150,7 @@ def _operations(name, l, widths):  # noqa: E741
 
 
 def main():
-    parser = shared.parser(__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser = shared.parser(__doc__, 3)
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--ridge", type=float, default=1e-4)
     speed(parser.parse_args())

@@ -18,23 +18,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks import shared
-from labkit.clock import Clock
 from labkit.instruments import GradientNoise
 from labkit.instruments.gradient_noise import EVERY
+from labkit.lab.books.rls_training import (
+    SequenceClassifier,
+    dense_network,
+    small_cnn,
+)
 
 BARS = {"every step": 2.2, f"every {EVERY}": 1.1}
-
-
-class LastOutput(nn.Module):
-    """An LSTM layer's outputs, at the last step."""
-
-    def __init__(self, inputs, hidden):
-        super().__init__()
-        self.lstm = nn.LSTM(inputs, hidden, batch_first=True)
-
-    def forward(self, x):
-        """(M, T, n) to (M, H)."""
-        return self.lstm(x)[0][:, -1]
 
 
 @dataclass(frozen=True)
@@ -47,28 +39,11 @@ class Setting:
 
 
 SETTINGS = [
-    Setting(
-        "784-512-10",
-        lambda: nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 10)),
-        (128, 784),
-    ),
-    Setting(
-        "CNN 16-32, 28 x 28",
-        lambda: nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(1568, 10),
-        ),
-        (128, 1, 28, 28),
-    ),
+    Setting("784-512-10", dense_network, (128, 784)),
+    Setting("CNN 16-32, 28 x 28", lambda: small_cnn(28), (128, 784)),
     Setting(
         "LSTM 64-128, 32 steps",
-        lambda: nn.Sequential(LastOutput(64, 128), nn.Linear(128, 10)),
+        lambda: SequenceClassifier(64, 128, layers=1),
         (128, 32, 64),
     ),
 ]
@@ -97,12 +72,10 @@ def make_step(method, setting, device):
     return step
 
 
-def seconds(step, count, device) -> float:
-    """Wall-clock time of a step, the mean of so many."""
-    with (clock := Clock(device)):
-        for _ in range(count):
-            step()
-    return clock.lap / count
+def period(step) -> None:
+    """Take as many steps as the default schedule has in a period."""
+    for _ in range(EVERY):
+        step()
 
 
 def compare(setting, repeats, device):
@@ -110,13 +83,14 @@ def compare(setting, repeats, device):
     methods = ["plain", *BARS]
     steps = {method: make_step(method, setting, device) for method in methods}
     found = {method: step() for method, step in steps.items()}
-    rounds = []
-    for i in range(-1, repeats):
-        taken = {m: seconds(steps[m], EVERY, device) for m in methods}
-        rounds += [taken] if i >= 0 else []  # the first warms up
-    for method in methods:
-        ms = 1e3 * median(taken[method] for taken in rounds)
-        ratio = median(taken[method] / taken["plain"] for taken in rounds)
+    period = [
+        lambda step=step: [step() for _ in range(EVERY)] for step in steps.values()
+    ]
+    times = dict(zip(methods, shared.laps(device, repeats, *period), strict=True))
+    for method, laps in times.items():
+        ms = 1e3 * median(laps) / EVERY
+        pairs = zip(laps, times["plain"], strict=True)
+        ratio = median(lap / plain for lap, plain in pairs)
         line, bar = (
             f"{setting.name:24}{method:12}{ms:9.3f}{ratio:8.2f}",
             BARS.get(method),
@@ -128,11 +102,7 @@ def compare(setting, repeats, device):
 
 def main():
     """Read the command line and print the table."""
-    parser = shared.parser(__doc__)
-    parser.add_argument("--repeats", type=int, default=6)
-    args = parser.parse_args()
-    if args.repeats < 1:
-        parser.error(f"--repeats must be >= 1, got {args.repeats}")
+    args = shared.parser(__doc__, 6).parse_args()
     shared.begin(args, f"median of {args.repeats}")
     print(
         f"{'network, batch 128':24}{'method':12}{'ms':>9}{'ratio':>8}{'bar':>6}"

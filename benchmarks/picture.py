@@ -1,115 +1,87 @@
-"""README's moving picture: a live panel in JupyterLab, as Chromium draws it.
+"""README's moving picture: the first picture of notebook 01, as Chromium draws it.
 
-PYTHONPATH=. python benchmarks/picture.py FILE.webp      (needs Chromium)
+    PYTHONPATH=. python benchmarks/picture.py FILE.webp      (needs Chromium)
 
-The panel is that of notebook 01. It is stepped through, a knob is turned in between,
-and every frame is a screenshot of what stands there.
+Its slider goes along the steps, then a knob is turned and it goes there again; every
+frame is a screenshot of what stands there.
 """
 
 import base64
 import io
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from PIL import Image
 from selenium.webdriver.common.keys import Keys
 
+from benchmarks.run_all import WINDOW, browser
 from tests.browser.page import LOOK_AT, Page, wait
-from tests.browser.serve import chromium, jupyterlab, write_notebook
+from tests.browser.serve import write_notebook
 
-CELL = """from labkit.lab import LiveLab
+NAME = "01_picture"
+CELL = """from labkit.lab import Opening
 from labkit.lab.books.rls import ELLIPSE
 
-LiveLab(ELLIPSE)"""
-WINDOW = {"width": 1280, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+Opening(ELLIPSE)"""
+KNOB, TURN, STEPS = "mean_weight", 10 * Keys.ARROW_RIGHT, 11  # of the slider
+FRAME, END = 350, 3000  # ms
 SCALE = 0.8  # of a pixel of the page
-KNOB, ANSWER, STEPS = "noise", "up", (22, 22)  # turned to its end between the two
-# ms of a step, of the first of a part, of the question, of the last
-FRAME, HOLD, READ, END = 140, 700, 2200, 3000
 PART = """
+document.querySelector('.jp-Notebook-footer').style.visibility = 'hidden';
 const {x, y, width, height} = document.querySelector('.labkit-screen')
   .getBoundingClientRect();
 return {x: x - 8, y: y - 8, width: width + 16, height: height + 16};
 """
 # The figure has been drawn since the last look, and all of it.
-WATCH = """
-document.querySelector('.jp-Notebook-footer').style.visibility = 'hidden';
-const plot = document.querySelector('.labkit-screen .js-plotly-plot');
-plot.on('plotly_afterplot', () => { plot.dataset.drawn = ''; });
-"""
+WATCH = (
+    "arguments[0].on('plotly_afterplot', () => { arguments[0].dataset.drawn = ''; });"
+)
 DRAWN = "return 'drawn' in arguments[0].dataset && delete arguments[0].dataset.drawn;"
 
 
 def frames(page: Page) -> Iterator[tuple[Image.Image, int]]:
-    """Step and turn the knob; yield what the panel shows, and for how long."""
-    plot = page.within(".js-plotly-plot")
-    drawn = lambda: wait(lambda: page.script(DRAWN, plot), "it is drawn")  # noqa: E731
-    page.script(WATCH)
-    for part, steps in enumerate(STEPS):
-        for step in range(steps):
-            page.press("step")
-            drawn()
-            yield shot(page), HOLD if not step else FRAME
+    """Go along the steps and turn the knob; yield what is shown, and for how long."""
+    clip, plot = page.script(PART) | {"scale": SCALE}, page.within(".js-plotly-plot")
+    slider = page.within(".labkit-step-slider .noUi-handle")
+    page.script(WATCH, plot)
+
+    def shot() -> Image.Image:
+        wait(lambda: page.script(DRAWN, plot), "it is drawn")
+        taken = page.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip})
+        png = io.BytesIO(base64.b64decode(taken["data"]))
+        return Image.open(png).convert("RGB")
+
+    for part in range(2):
+        slider.send_keys(Keys.HOME)
+        yield shot(), FRAME
+        for _ in range(STEPS):
+            slider.send_keys(Keys.ARROW_RIGHT)
+            image = shot()
+            yield image, FRAME
         if not part:
-            page.key(KNOB, Keys.END)
-            wait(lambda: page.within(".labkit-waits button"), "the knob asks")
-            yield shot(page), READ
-            page.choose(".labkit-waits button", ANSWER)
-            drawn()
-            yield shot(page), HOLD
-    wait(lambda: page.within(".labkit-outcome").text, "the panel has judged")
-    yield shot(page), END
-
-
-def shot(page: Page) -> Image.Image:
-    """Return the panel's pixels."""
-    clip = page.script(PART) | {"scale": SCALE}
-    taken = page.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip})
-    png = io.BytesIO(base64.b64decode(taken["data"]))
-    return Image.open(png).convert("RGB")
-
-
-def record() -> list[tuple[Image.Image, int]]:
-    """Open the panel in a JupyterLab of its own and return its frames."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        (home / "profile").mkdir()
-        write_notebook(home / "notebooks", "01_picture", [CELL])
-        with jupyterlab(home) as server, chromium(home / "profile") as driver:
-            if driver is None:
-                raise SystemExit("make picture needs chromium and chromedriver on PATH")
-            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", WINDOW)
-            page = Page(driver, server, "01_picture")
-            page.run_all()
-            wait(lambda: page.find(".labkit-screen .main-svg"), "the figure is drawn")
-            page.script(LOOK_AT, ".labkit-run")
-            page.show_panel()
-            return list(frames(page))
-
-
-def of_one_size(images: Sequence[Image.Image]) -> list[Image.Image]:
-    """Return the pictures on a sheet of the page's colour, as large as the largest."""
-    size = tuple(
-        max(lengths) for lengths in zip(*(i.size for i in images), strict=True)
-    )
-    sheets = [Image.new("RGB", size, images[0].getpixel((0, 0))) for _ in images]
-    for sheet, image in zip(sheets, images, strict=True):
-        sheet.paste(image)
-    return sheets
+            page.within(f".labkit-knob-{KNOB} .noUi-handle").send_keys(TURN)
+            page.wait_until_still()
+            yield shot(), END
+    yield image, END
 
 
 def main(path: str) -> None:
-    """Write the picture, and print how large it is."""
-    images, times = zip(*record(), strict=True)
-    first, *rest = of_one_size(images)
+    """Record the picture, write it, and print how large it is."""
+    with browser(lambda to: write_notebook(to, NAME, [CELL])) as (server, driver):
+        size = WINDOW | {"height": 1000}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        page = Page(driver, server, NAME)
+        page.run_all()
+        wait(lambda: page.find(".labkit-opening .main-svg"), "the figure is drawn")
+        page.script(LOOK_AT, ".labkit-opening")
+        page.show_panel()
+        images, times = zip(*frames(page), strict=True)
     options = {"duration": times, "loop": 0, "quality": 80, "method": 6}
-    first.save(path, append_images=rest, save_all=True, **options)
-    size = Path(path).stat().st_size
+    images[0].save(path, append_images=images[1:], save_all=True, **options)
+    size, seconds = Path(path).stat().st_size / 1e6, sum(times) / 1000
     print(
-        f"{path}: {len(images)} frames of {first.width} x {first.height} pixels, "
-        f"{sum(times) / 1000:.1f} s, {size / 1e6:.2f} MB"
+        f"{path}: {len(images)} frames of {images[0].size}, {seconds} s, {size:.2f} MB"
     )
 
 

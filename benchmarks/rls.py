@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from benchmarks import shared
-from labkit.clock import Clock
 from labkit.lab.books import rls_training as lab
 from labkit.lab.books.rls_training import (
     SequenceClassifier,
@@ -87,20 +86,13 @@ def make_step(name, setting, device) -> Callable[[], None]:
 
 def speed(args):
     """Print the ratio of each method's step to fused Adam's."""
-    clock = Clock(args.device)
     print(f"{'network':24}{'method':10}{'ms':>9}{'ratio':>8}{'target':>8}")
     for setting in SETTINGS:
         names = ["Adam", *setting.targets]
         steps = {name: make_step(name, setting, args.device) for name in names}
-        times = {name: [] for name in names}
-        slow = setting.inputs[1:] == (3, 32, 32)
-        for i in range(-3, max(3, args.repeats // (8 if slow else 1))):
-            for name, step in steps.items():
-                with clock:
-                    step()
-                if i >= 0:  # the first rounds warm up
-                    times[name].append(clock.lap)
-        middle = {name: median(values) for name, values in times.items()}
+        repeats = args.repeats // (8 if setting.inputs[1:] == (3, 32, 32) else 1)
+        times = shared.laps(args.device, max(3, repeats), steps.values())
+        middle = {n: median(laps) for n, laps in zip(names, times, strict=True)}
         for name in names:
             ratio = middle[name] / middle["Adam"]
             target = setting.targets.get(name)
@@ -113,9 +105,7 @@ def speed(args):
 
 def main():
     """Read the command line and time the steps."""
-    parser = shared.parser(__doc__)
-    parser.add_argument("--repeats", type=int, default=80)
-    args = parser.parse_args()
+    args = shared.parser(__doc__, 80).parse_args()
     shared.begin(args)
     speed(args)
 

@@ -10,11 +10,11 @@ are for one CPU core; a busy machine or an accelerator may miss them.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from benchmarks import shared
-from labkit.clock import Clock
 from labkit.rtrl import LEARNERS, RHNCell
 from labkit.rtrl.learners import label
 
@@ -42,20 +42,6 @@ SETTINGS = [
 ]
 
 
-def best(device, repeats, *functions) -> list[float]:
-    """Best time of each; they take turns."""
-    for f in functions:  # warm up
-        f(), f()
-    rounds = [[time_of(device, f) for f in functions] for _ in range(repeats)]
-    return [min(times) for times in zip(*rounds, strict=True)]
-
-
-def time_of(device, f) -> float:
-    with (clock := Clock(device)):
-        f()
-    return clock.lap
-
-
 def measure(setting, device, repeats):
     """Seconds of floor and step, and the floor's operations."""
     g = torch.Generator(device).manual_seed(0)
@@ -79,16 +65,13 @@ def measure(setting, device, repeats):
     H = torch.randn(setting.b, setting.n, setting.n, generator=g, device=device)
     A = torch.randn(setting.b, setting.n, columns, generator=g, device=device)
     out = torch.empty_like(A)
-    floor, seconds = best(device, repeats, lambda: torch.bmm(H, A, out=out), step)
+    both = partial(torch.bmm, H, A, out=out), step
+    floor, seconds = (min(laps) for laps in shared.laps(device, repeats, both))
     return floor, seconds, 2 * setting.b * setting.n**2 * columns
 
 
 def main():
-    parser = shared.parser(__doc__)
-    parser.add_argument("--repeats", type=int, default=40, help="best of so many")
-    args = parser.parse_args()
-    if args.repeats < 1:
-        parser.error(f"--repeats must be >= 1, got {args.repeats}")
+    args = shared.parser(__doc__, 40).parse_args()
     repeats = args.repeats
 
     device = shared.begin(args, f"float32, best of {repeats}")

@@ -7,19 +7,30 @@ with the benchmark, the device and the version of torch in it.
 import argparse
 import json
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
 
+from labkit.clock import Clock
+
 _kept = {"file": None}
 
 
-def parser(text: str) -> argparse.ArgumentParser:
-    """A parser that knows ``--device`` and ``--json``; they come before a command."""
+def parser(text: str, repeats: int = 1) -> argparse.ArgumentParser:
+    """A parser that knows ``--device``, ``--json`` and ``--repeats``."""
     made = argparse.ArgumentParser(description=text.splitlines()[0])
+    made.add_argument("--repeats", type=count, default=repeats, help="rounds")
     made.add_argument("--device", type=known, default=known("cpu"))
     made.add_argument("--json", type=Path, help="append every result to this file")
     return made
+
+
+def count(text: str) -> int:
+    """A number of at least 1."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be >= 1, got {text}")
+    return int(text)
 
 
 def known(name: str) -> torch.device:
@@ -50,3 +61,17 @@ def note(name: str, **numbers) -> None:
     if file := said.pop("file"):
         with file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(said | {"name": name} | numbers) + "\n")
+
+
+def laps(
+    device: torch.device, repeats: int, functions: Iterable[Callable]
+) -> list[list[float]]:
+    """Seconds of each function, round by round; they take turns, the first warms up."""
+    functions, rounds, clock = list(functions), [], Clock(device)
+    for _ in range(repeats + 1):
+        rounds.append([])
+        for function in functions:
+            with clock:
+                function()
+            rounds[-1].append(clock.lap)
+    return [list(times) for times in zip(*rounds[1:], strict=True)]

@@ -35,15 +35,12 @@ def tagged(book, tag):
 
 
 def picture_of(book):
-    """Return the panel of a notebook's picture, some steps on."""
+    """Return a notebook's picture, as it is without widgets."""
     names = {}
     exec(tagged(book, "parameters").source, names)
     names["interactive"] = False
     exec(tagged(book, "still").source, names)
-    picture = names["picture"]
-    if isinstance(picture, LiveLab):
-        picture.run(STEPS)
-    return picture
+    return names["picture"]
 
 
 def picture_is_low(figure):
@@ -69,7 +66,10 @@ def put_still(path, driver):
     """Write a notebook's still; return its size in bytes."""
     book = nbformat.read(path, as_version=4)
     cell = tagged(book, "still")
-    figure = picture_of(book).figure
+    picture = picture_of(book)
+    if isinstance(picture, LiveLab):
+        picture.run(STEPS)
+    figure = picture.figure
     high = HIGH if picture_is_low(figure) else figure["layout"]["height"]
     figure["layout"] |= {"width": WIDE, "height": high, "autosize": False}
     data = png_of(figure, driver)

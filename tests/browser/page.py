@@ -42,9 +42,9 @@ const outlines = (selector) => [...plot.querySelectorAll(selector)]
   .map((path) => path.getAttribute('d') + (path.getAttribute('transform') ?? ''))
   .filter((outline) => outline);
 return {
-  curves: outlines('.scatterlayer .trace path.js-line'),
-  points: outlines('.scatterlayer .trace .points path'),
-  bars: outlines('.barlayer .point path'),
+  curves: outlines('.trace.scatter path.js-line'),
+  points: outlines('.trace.scatter .points path'),
+  bars: outlines('.trace.bars .point path'),
   notes: [...plot.querySelectorAll('.shape-label-text')].map((one) => one.textContent),
 };
 """

@@ -9,7 +9,9 @@ function name(root) {
   for (const slider of root.querySelectorAll('.widget-slider')) {
     const label = slider.querySelector('.widget-label')?.textContent;
     const readout = slider.querySelector('.widget-readout');
-    slider.querySelector('.noUi-handle')?.setAttribute('aria-label', label);
+    const handle = slider.querySelector('.noUi-handle');
+    handle?.setAttribute('aria-label', label);
+    handle?.setAttribute('aria-valuetext', readout?.textContent ?? '');
     readout?.setAttribute('role', 'textbox');
     readout?.setAttribute('aria-label', `${label}, as a number`);
   }
@@ -54,9 +56,9 @@ export default { render };
 class Aria(anywidget.AnyWidget):
     """Names the controls around it for assistive technology; nothing is to be seen.
 
-    A slider's handle and its number get the label before them, a knob's controls are
-    described by the text beside them, and the lines that tell of a turned knob are read
-    out when they change.
+    A slider's handle and its number get the label before them, and the handle says the
+    number, not its place in a list; a knob's controls are described by the text beside
+    them, and the lines that tell of a turned knob are read out when they change.
     """
 
     _esm = _SCRIPT

@@ -31,7 +31,7 @@ _STYLE = """<style>
   align-content: flex-start; position: static; overflow: visible}
 .labkit-controls .labkit-knob-row {flex: 1 1 190px; max-width: 320px;
   margin: 0 8px 2px 0; position: static; overflow: visible}
-.labkit-knob-row > .jupyter-widgets:first-child {flex-wrap: wrap; height: auto}
+.labkit-knob-row > :first-child {flex-wrap: wrap; height: auto}
 .labkit-knob-row .widget-label {flex: 0 0 100%; text-align: left; width: auto;
   line-height: 22px; height: 22px}
 .labkit-knob-row .slider-container {flex: 1 1 60px; min-width: 60px; margin-left: 8px}
