@@ -250,11 +250,11 @@ WEIGHTS = {
     "= lab": (92_000, 100_775),
     "notebooks": (12_000, 7_351),
     "reproduction": (30_000, 37_113),
-    "benchmarks": (11_000, 10_938),
+    "benchmarks": (11_000, 10_964),
     "docs": (2_300, 2_230),
     "tests of core and root": (140_000, 135_381),
     "= tests": (205_000, 244_998),
-    "= all": (450_000, 494_640),
+    "= all": (450_000, 494_666),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 98, "= lab": 155, "= reproduction": 61, "= benchmarks": 19}
