@@ -19,7 +19,6 @@ from labkit.lab.books import rls_training as lab
 from labkit.lab.books.rls_training import (
     SequenceClassifier,
     dense_network,
-    small_cnn,
     vgg5,
 )
 
@@ -45,13 +44,6 @@ SETTINGS = [
     ),
     Setting(
         "CNN VGG-5, 32 x 32", vgg5, (128, 3, 32, 32), 5.0, {"RLS": 1.4, "RLS+M": 1.4}
-    ),
-    Setting(
-        "CNN 16-32, 28 x 28",
-        lambda: small_cnn(28),
-        (128, 784),
-        5.0,
-        {"RLS": 1.4, "RLS+M": 1.4},
     ),
     Setting(
         "LSTM 2 x 512, 32 steps",

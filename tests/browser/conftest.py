@@ -133,7 +133,7 @@ def show(experiment, *problem, steps=3, **options):
     lab = LiveLab(experiment, *problem, **options)
     display(lab)
     lab.run(steps)""",
-    "show(rls.TRAINING, lambda _: digits, 16)",
+    "show(rls.TRAINING, lambda: digits, 16)",
     "show(bpls.WALK, lambda: digits)",
     """knobs = hessian_free.knobs_of(images.setting)
 show(hessian_free.TRAINING, lambda: images, knobs=knobs)""",

@@ -269,7 +269,7 @@ return [...document.querySelectorAll('details')].filter((each) => !each.open
 """
 PARAMETERS = """
 return [...document.querySelectorAll('.bd-article pre')]
-  .map((each) => each.textContent).filter((text) => /^fc_data\\b/m.test(text));
+  .map((each) => each.textContent).filter((text) => /^data\\b/m.test(text));
 """
 # Whether the button that copies the first block is on top, and how well it is seen.
 COPY = """

@@ -76,10 +76,6 @@ def images():
     return (lambda: problem,), {"knobs": knobs}
 
 
-def layer_kinds():
-    return (lambda _: digits(), 8), {}
-
-
 def race():
     middle = lambda ends: math.sqrt(math.prod(ends))  # noqa: E731
     ranges = {k: rule.ranges for k, rule in NAMES["compare"]["CLASSIFIERS"].items()}
@@ -89,7 +85,7 @@ def race():
 
 # By experiment: what it is handed, and keywords of its panel.
 PROBLEMS = {
-    "rls training": layer_kinds,
+    "rls training": lambda: ((digits, 8), {}),
     "bpls walk": lambda: ((digits,), {}),
     "hessian_free training": images,
     "broad growth": lambda: ((digits, 12), {}),

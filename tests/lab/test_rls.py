@@ -29,17 +29,16 @@ def network(problem, layers="FC", hidden=16, seed=0):
 def live(problem, **values):
     knobs = lab.Knobs(**{"method": "RLS+M+R"} | values)
     options = {"knobs": knobs, "interactive": False}
-    return LiveLab(lab.TRAINING, lambda _: problem, 16, **options)
+    return LiveLab(lab.TRAINING, lambda: problem, 16, **options)
 
 
 # Names
 
 
-@pytest.mark.parametrize("layers", lab.LAYERS)
 @pytest.mark.parametrize("name", lab.METHODS)
-def test_every_method_trains_every_network(digits, name, layers):
-    model = network(digits, layers, 8)
-    training = lab.make_training(name, model, **lab.CONSTANTS[layers])
+def test_every_method_trains(digits, name):
+    model = network(digits)
+    training = lab.make_training(name, model, **lab.CONSTANTS["FC"])
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     records = list(training.run(model, digits))
     assert all(math.isfinite(record.loss) for record in records)
@@ -70,8 +69,8 @@ def test_unknown_names_are_refused(digits, name):
 
 
 def test_networks_that_do_not_fit_are_refused(digits):
-    with pytest.raises(ValueError, match="goes with FC, CONV, RNN, LSTM layers, got"):
-        lab.network(digits, "GRU")
+    with pytest.raises(ValueError, match="digits goes with FC layers, got 'LSTM'"):
+        lab.network(digits, "LSTM")
     images = dataclasses.replace(digits.fit, name="cifar10")
     with pytest.raises(ValueError, match="cifar10 goes with CONV layers, got 'FC'"):
         lab.network(dataclasses.replace(digits, fit=images), "FC")

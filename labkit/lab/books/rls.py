@@ -13,7 +13,6 @@ from labkit.errors import DivergedError
 from labkit.instruments import GradientNoise, angle, best_ratio, gradient_cosine
 from labkit.lab.books.rls_training import (
     CONSTANTS,
-    LAYERS,
     METHODS,
     make_training,
     network,
@@ -318,6 +317,7 @@ def watcher(rls: RLS) -> Callable[[], dict[str, float]]:
 
 
 LIVE = ("mean_weight", "lr", "forgetting")  # options of RLS
+CLIP = CONSTANTS["FC"]["clip"]
 
 
 @dataclass(frozen=True)
@@ -329,8 +329,6 @@ class Knobs:
         "RLS+M+R", choices=METHODS, help="+M with momentum, +R with L1",
         about="the loss: loss",
         look_for="Whose loss falls fastest? Adam and SGD have no P to look at.")
-    layers: str = knob(
-        "FC", choices=LAYERS, help="hidden layers", look_for="Which loss falls last?")
     mean_weight: float = knob(
         0.1, low=1e-3, high=100.0, log=True, label="mean weight k", restart=False,
         about="the cosine: cosine",
@@ -356,23 +354,19 @@ class Knobs:
 
 
 def training_rows(
-    settings: Knobs,
-    problem_of: Callable[[str], Problem],
-    hidden: int | None = None,
+    settings: Knobs, read: Callable[[], Problem], hidden: int | None = None
 ) -> Iterator[dict]:
-    """Train on the problem of a layer kind and yield a row for each step.
+    """Train an FC network of ``hidden`` units, and yield a row for each step.
 
-    The ``settings`` are read again before each step; ``hidden`` is the width of FC
-    layers. ``problem_of`` loads the problem of a layer kind when a run begins.
+    The ``settings`` are read again before each step, and the problem, by ``read``, when
+    a run begins.
     """
-    layers, seed = settings.layers, settings.seed
-    clean = problem_of(layers)
+    seed, clean = settings.seed, read()
     labels = clean.fit.targets.clone()
     problem = replace(clean, fit=replace(clean.fit, targets=labels))
     torch.manual_seed(seed)
-    model = network(problem, layers, hidden if layers == "FC" else None)
-    clip = CONSTANTS[layers]["clip"]
-    training = make_training(settings.method, model, clip=clip, on_failure="reset")
+    model = network(problem, hidden=hidden)
+    training = make_training(settings.method, model, clip=CLIP, on_failure="reset")
     rls, size = training.rls, Settings()
     noise = GradientNoise(model, layers=trainable(model)[:1])
 

@@ -1,11 +1,10 @@
 """Networks, optimisers and runs of RLS by name; nothing is drawn here.
 
-The paper's three networks (section VI) and smaller ones for small images are plain
-modules, with torch's default weights from the global generator.
+The paper's three networks (section VI) are plain modules, with torch's default weights
+from the global generator.
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -31,25 +30,6 @@ def dense_network(
     return nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
 
 
-def small_cnn(
-    side: int = 8,
-    channels: Sequence[int] = (16, 32),
-    hidden: int = 64,
-    classes: int = 10,
-) -> nn.Sequential:
-    """Build a CNN for gray images given as rows, (M, side^2) -> (M, classes).
-
-    Filters are 3 x 3. Each layer is pooled 2 x 2, without an odd last row or column.
-    """
-    layers = _filters(1, [(after, 1) for after in channels])
-    inputs = channels[-1] * (side // 2 ** len(channels)) ** 2
-    return nn.Sequential(
-        nn.Unflatten(1, (1, side, side)),
-        *layers,
-        *dense_network(inputs, hidden, classes),
-    )
-
-
 def vgg5(classes: int = 10) -> nn.Sequential:
     """Build the paper's CNN for CIFAR-10, (M, 3, 32, 32) -> (M, classes).
 
@@ -57,18 +37,12 @@ def vgg5(classes: int = 10) -> nn.Sequential:
     is a pooling after the second, the fourth and, unlike in VGG-16, the fifth CONV
     layer, since otherwise the P of the hidden layer would have 16,385 rows.
     """
-    layers = _filters(3, [(64, 0), (64, 1), (128, 0), (128, 1), (256, 1)])
-    return nn.Sequential(*layers, *dense_network(256 * 16, 1024, classes))
-
-
-def _filters(before: int, sizes: Sequence[tuple[int, int]]) -> list[nn.Module]:
-    """Build CONV layers from (channels, number of poolings), with rows as output."""
-    layers: list[nn.Module] = []
-    for after, poolings in sizes:
+    layers, before = [], 3
+    for after, poolings in ((64, 0), (64, 1), (128, 0), (128, 1), (256, 1)):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
         layers += [nn.MaxPool2d(2)] * poolings
         before = after
-    return [*layers, nn.Flatten()]
+    return nn.Sequential(*layers, nn.Flatten(), *dense_network(256 * 16, 1024, classes))
 
 
 class SequenceClassifier(nn.Module):
@@ -116,10 +90,9 @@ class SequenceClassifier(nn.Module):
 
 # Optimisers and runs by name
 
-LAYERS = ("FC", "CONV", "RNN", "LSTM")
 # The paper's constants by layer kind: joint norm of the gradient, gamma of +R.
 CONSTANTS = {layers: {"clip": 5.0, "l1": 1e-5} for layers in ("FC", "CONV")}
-CONSTANTS |= {layers: {"clip": 1.0, "l1": 1e-6} for layers in ("RNN", "LSTM")}
+CONSTANTS["LSTM"] = {"clip": 1.0, "l1": 1e-6}
 # name -> optimiser class; "+M" and "+R" may follow, and HRLS stands for a hybrid
 KINDS = {"RLS": RLS, "HRLS": RLS, "exact RLS": KailathRLS}
 KINDS |= {"averaged RLS": AveragedRLS, "running-mean RLS": RunningMeanRLS}
@@ -130,30 +103,21 @@ METHODS = ("RLS", "RLS+M", "RLS+R", "RLS+M+R", "HRLS", "HRLS+M", "HRLS+M+R", *BA
 def network(
     problem: Problem, layers: str = "FC", hidden: int | None = None
 ) -> nn.Module:
-    """Make a network of one of `LAYERS`, with weights from torch's global generator.
+    """Make the paper's network, with weights from torch's global generator.
 
-    Recurrent networks read images row by row, and words as 128 numbers. ``hidden`` is
-    the number of units, by default 512 for FC and words, else 64; CIFAR-10 has the
-    paper's network.
+    It has CONV layers for CIFAR-10, LSTM layers for words, and FC layers for all other
+    data. ``hidden`` is the number of units, by default 512; CIFAR-10 needs none.
     """
-    allowed = {"cifar10": ("CONV",), "imdb": ("LSTM",)}.get(problem.name, LAYERS)
-    if layers not in allowed:
-        known = ", ".join(allowed)
-        raise ValueError(f"{problem.name} goes with {known} layers, got {layers!r}")
-    data, classes = problem.fit, problem.classes
-    side, words = math.isqrt(data.inputs[0].numel()), problem.name == "imdb"
-    hidden = hidden or (512 if words or layers == "FC" else 64)
-    if problem.name == "cifar10":
+    wanted = {"cifar10": "CONV", "imdb": "LSTM"}.get(problem.name, "FC")
+    if layers != wanted:
+        raise ValueError(f"{problem.name} goes with {wanted} layers, got {layers!r}")
+    data, classes, hidden = problem.fit, problem.classes, hidden or 512
+    if wanted == "CONV":
         made = vgg5()
-    elif words:
+    elif wanted == "LSTM":
         made = SequenceClassifier(128, hidden, classes, vocabulary=len(data.vocabulary))
-    elif layers == "FC":
-        made = dense_network(data.inputs.shape[1], hidden, classes)
-    elif layers == "CONV":
-        made = small_cnn(side, (16, 32), hidden, classes)
     else:
-        cell = nn.LSTM if layers == "LSTM" else nn.RNN
-        made = SequenceClassifier(side, hidden, classes, cell=cell)
+        made = dense_network(data.inputs.shape[1], hidden, classes)
     return made.to(data.inputs.device)
 
 
