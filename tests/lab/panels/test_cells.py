@@ -103,16 +103,6 @@ def test_nothing_is_kept_of_what_a_cell_made_before(cell, make):
 
 
 @in_loop
-async def test_a_widget_that_is_closed_ends_the_run():
-    stepper = Stepper(count)
-    task = stepper.start()
-    await asyncio.sleep(0)
-    stepper.widget.close()
-    await task
-    assert not stepper.running
-
-
-@in_loop
 async def test_a_stepper_that_nobody_can_reach_ends_its_run():
     stepper = Stepper(count, interactive=False)
     task, gone = stepper.start(), weakref.ref(stepper)

@@ -133,7 +133,7 @@ def test_what_the_dataclass_refuses_is_put_back_and_said():
 def test_headless_its_values_stand_there():
     controls = Controls(Parameters(name="<b>"), interactive=False)
     assert controls.widget is None and controls.widgets == {}
-    shown = controls._repr_mimebundle_()["text/html"]
+    shown = controls._still.html
     assert "rank=8" in shown and "&lt;b&gt;" in shown
 
 

@@ -16,15 +16,12 @@ from labkit.lab.books import bpls_pair, rls
 from labkit.lab.panels import LineStepper
 from labkit.lab.panels.lines.sketch import Part, Plane, sketch
 from labkit.lab.panels.lines.source import (
-    Docstrings,
-    docstrings_of,
     equations_of,
     symbols,
     tags_of_line,
 )
 from labkit.lab.panels.lines.walk import mathml, ranked
 from labkit.rls import rls_step
-from labkit.rtrl import OK
 
 LABKIT = Path(labkit.__file__).parent
 
@@ -139,19 +136,12 @@ def test_the_page_has_all_that_it_walks():
     assert any(row.endswith("<td>2</td><td>3 1.5</td></tr>") for row in few)
 
 
-def test_the_symbols_of_an_equation_are_explained():
+def test_the_docstring_is_folded_and_its_symbols_are_explained():
     walk = rls_walk()
-    said = walk.data["symbols"]
     wanted = "</math> mean input over samples, positions and time"
-    assert any(words.endswith(wanted) for words in said)
-    assert all("$" not in words for words in said)
-
-
-def test_the_docstring_is_folded_in_the_source():
-    walk = rls_walk()
+    assert any(words.endswith(wanted) for words in walk.data["symbols"])
     (source,) = [f for f in walk.data["functions"] if f["title"] == "rls_step"]
     text = "\n".join(line for _, line in source["lines"])
-    assert "in place: theta, velocity" not in text
     assert text.count("…") == 1 and "def rls_step" in text
     stop, _ = stop_of(walk, "P")
     assert dict(source["lines"])[stop["line"]].strip() == (
@@ -185,14 +175,9 @@ def test_what_cannot_be_walked_is_refused():
     [
         ("x = 1  # (5')", ["5'"]),
         ("W = solve(V)  # (6), for l = L + 1", ["6"]),
-        ("F = S  # (A2)", ["A2"]),
         ("a = b  # (38), (39)", ["38", "39"]),
-        ("theta: Tensor  # (N, n)", []),
         ("x: Tensor  # (5, 2) training inputs", []),
-        ("y = f(1)", []),
-        ("U = G.T @ V  # (a)", ["a"]),
         ("mix(G)  # (1)-(4): all", ["1", "2", "3", "4"]),
-        ("mix(G)  # (5a)-(5c)", ["5a", "5c"]),
         ("P: Tensor  # (n,) bias", []),
     ],
 )
@@ -247,15 +232,6 @@ def test_a_statement_of_several_lines_is_one_stop():
     assert len(stop["equations"]) == 1 and len(stop["lit"]) == 4
 
 
-def test_symbols_come_from_the_docstrings():
-    walk = rls_walk()
-    docs, record = Docstrings(walk.recording.functions), stop_of(walk, "P")[1]
-    found = {path: docs.symbol(record, path)[0] for path in record.values}
-    wanted = {"x_mean": r"\bar x", "theta": r"\Theta", "P": "P", "momentum": r"\alpha"}
-    assert {name: found[name] for name in wanted} == wanted
-    assert found["u"] == ""  # a local
-
-
 @pytest.mark.parametrize(
     ("table", "name", "found"),
     [
@@ -264,22 +240,14 @@ def test_symbols_come_from_the_docstrings():
             "x_mean",
             "\\bar x",
         ),
-        ("lr : float\n    Rate $\\eta$ > 0.", "lr", "\\eta"),
         ("P : (n, n) tensor, $P$\n    Inverse of $A^\\top A$.", "P", "P"),
         ("a, b : (n,) tensors\n    $\\alpha$ and $\\beta$.", "b", "\\beta"),
-        ("a, b : (n,) tensors\n    Norms below $\\epsilon$.", "b", ""),
         ("ridge : float\n    >= 0.\nx : int\n    $x$", "ridge", ""),
     ],
 )
 def test_a_symbol_is_the_first_of_its_entry(table, name, found):
     text = f"Do it.\n\nParameters\n----------\n{table}\n"
     assert symbols(text)[name][0] == found
-
-
-def test_docstrings_are_the_functions_its_classes_its_modules():
-    own, owner, module = docstrings_of(OK._advance)
-    assert own is None and owner == OK.__doc__ and "Kronecker" in module
-    assert list(docstrings_of(None)) == []
 
 
 def used_first(self, b):

@@ -47,11 +47,11 @@ def sent(plot):
 def test_a_page_sees_what_is_logged_and_a_later_trace_alone():
     plot, other = LivePlot(trace := filled(), PANELS), filled(5)
     trace.log(50, loss=0.25)
-    plot.update()
+    plot.widget.flush()
     assert sent(plot) == [1, 1 / 2, 1 / 3, 0.25]
     plot.attach(other)
     trace.log(51, loss=0.25)
-    plot.update()
+    plot.widget.flush()
     assert len(sent(plot)) == 5 and trace._subscribers == {}
 
 
@@ -104,7 +104,7 @@ def test_redraws_at_most_ten_times_a_second(monkeypatch):
         confirm(plot)
         versions.add(plot.widget.version)
     assert 8 <= len(versions) <= 11
-    plot.update()
+    plot.widget.flush()
     assert len(sent(plot)) == 1000
 
 

@@ -135,14 +135,10 @@ def test_a_summary_says_what_the_tensor_says(shape, kept):
     assert not kept or (s.entries == before.numpy()).all()
 
 
-ODD = [torch.zeros(0, 3), torch.zeros(2, dtype=torch.complex64), torch.tensor([True])]
-ODD += [np.arange(3), None, "x" * 500, object()]
-
-
-@pytest.mark.parametrize("value", ODD)
-def test_odd_values_have_a_summary(value):
-    s = summarise(value)
-    assert s.kind == type(value).__name__ and len(s.text) <= 80
+def test_a_long_text_is_cut_and_what_is_no_number_has_its_kind_alone():
+    assert len(summarise("x" * 500).text) <= 80
+    for value in (torch.zeros(0, 3), np.arange(3), object()):
+        assert summarise(value).kind == type(value).__name__
 
 
 def test_leaves_open_what_a_step_holds():

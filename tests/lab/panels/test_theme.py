@@ -3,9 +3,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from labkit.lab.books import broad_functions as functions, rls, rtrl
 from labkit.lab.colours import NUMBERS
-from labkit.lab.hessian_free import bowl
 from labkit.lab.panels import Lines, curves
 from labkit.lab.panels.figures.theme import (
     BUTTON,
@@ -132,13 +130,3 @@ def test_two_of_one_rule_differ_by_dash_and_none_takes_a_rules_colour():
     many = numbers([*NUMBERS, *"abcdefgh"])
     assert len(many) == len(NUMBERS) + 8  # it ends
     assert len({many[label] for label in "abcdefgh"}) == 8
-
-
-def test_pictures_draw_rules_in_the_colours_of_all_figures():
-    assert rls.RULES == {name: colour_of(name) for name in rls.RULES}
-    shown = rtrl.NOISY
-    assert shown == {name: colour_of(name) for name in shown}
-    assert len({*shown.values(), rtrl.MEAN}) == len(shown) + 1
-    ridge, greville = map(colour_of, (functions.EXACT, functions.GREVILLE))
-    assert ridge == colour_of("broad") != greville
-    assert colour_of("Hessian-free") == bowl.STEP

@@ -220,7 +220,7 @@ def test_the_picture_without_the_turn_is_grey_beside_that_of_the_step():
     lab.run(5)
     lab.controls.set(gain=3.0)
     lab.run(2)
-    lab.scene.update()
+    lab.scene.widget.flush()
     assert drawn[-1] == (of(7, 3.0), of(7))
 
 

@@ -38,30 +38,23 @@ async function library(model) {
 }
 
 // What a hand can hold where a pointer is, among what traces name in their meta: the
-// nearest point within its marker or a hair beside it, or a place of a heat map. "off" is
-// how far its pixels, counted along the axes, are from those of the pointer in the page.
+// nearest point within its marker or a hair beside it. "off" is how far its pixels,
+// counted along the axes, are from those of the pointer in the page.
 function hold(plot, { clientX, clientY }) {
   const { left, top } = plot.getBoundingClientRect();
   let [held, nearest] = [null, Infinity];
   for (const points of plot.calcdata ?? []) {
-    const { type, meta, marker, xaxis, yaxis } = points[0].trace;
+    const { meta, marker, xaxis, yaxis } = points[0].trace;
     if (!meta?.touch) continue;
     const axes = [xaxis, yaxis].map((id) => `${id[0]}axis${id.slice(1)}`);
     const [x, y] = axes.map((name) => plot._fullLayout[name]);
     const [right, below] = [clientX - left - x._offset, clientY - top - y._offset];
-    const take = (index, across, down) =>
-      (held = { name: meta.touch, index, axes, off: [across - clientX, down - clientY] });
-    if (type === "heatmap") {
-      const inside = right >= 0 && right <= x._length && below >= 0 && below <= y._length;
-      if (inside && !held) take(null, right, below);
-      continue;
-    }
     points.forEach((point, index) => {
       const [across, down] = [x.c2p(point.x), y.c2p(point.y)];
       const far = Math.hypot(across - right, down - below);
       if (far >= nearest || far > marker.size / 2 + BESIDE) return;
       nearest = far;
-      take(index, across, down);
+      held = { name: meta.touch, index, axes, off: [across - clientX, down - clientY] };
     });
   }
   return held;
@@ -96,7 +89,6 @@ function draggable(plot, model) {
       model.set("touched", { name, index, drag, ...place });
       model.save_changes();
     };
-    if (index === null) follow(event);
     document.addEventListener("pointermove", follow, { signal: gone.signal });
     for (const end of ["pointerup", "pointercancel"])
       document.addEventListener(end, () => gone.abort(), { signal: gone.signal });
@@ -104,8 +96,7 @@ function draggable(plot, model) {
   plot.addEventListener("pointerdown", press, { capture: true });
   plot.addEventListener("pointermove", (event) => {
     if (event.buttons) return;
-    const held = hold(plot, event);
-    event.target.style.cursor = held ? (held.index === null ? "pointer" : "grab") : "";
+    event.target.style.cursor = hold(plot, event) ? "grab" : "";
   });
 }
 

@@ -15,7 +15,6 @@ from labkit.lab.panels.figures.shown import REDRAW, loop_here
 ASKED = "plotly.js"
 WAIT = 0.1  # seconds between two figures
 MAX_SHARE = 0.2  # of the time goes to making them, however long that takes
-SOON = 0.1  # seconds until another is sent to a page that was never heard, then doubled
 MAX_WAIT = 10.0  # seconds until a figure that no page confirms is followed by another
 # JupyterLab shows the first line of code that is folded, and does not break it. A long
 # one would make the whole notebook wider than its page.
@@ -39,8 +38,7 @@ class Plot(Heard):
     a kernel that is at work in the next cell answers no question; a page without asks.
 
     A page that has drawn a figure says so, and is then sent the newest: one is on its
-    way, or a few to a page that was never heard, as one that still loads. Where none
-    answers, one is sent every ten seconds.
+    way. Where none answers, one is sent every ten seconds.
 
     Parameters
     ----------
@@ -49,11 +47,10 @@ class Plot(Heard):
     Attributes
     ----------
     figure : str, the figure as JSON; ``version`` counts how often it was another
-    touched : dict, what a hand on the page holds or points at, and where it is now
+    touched : dict, what a hand on the page holds, and where it is now
         ``name``: of a trace whose ``meta`` is ``{"touch": name}``; ``index`` of its
-        point, None in a heat map; ``x``, ``y`` of the hand on the trace's axes;
-        ``drag``, the same from press to release. While the kernel is at work only the
-        newest place waits.
+        point; ``x``, ``y`` of the hand on the trace's axes; ``drag``, the same from
+        press to release. While the kernel is at work only the newest place waits.
     """
 
     figure = traitlets.Unicode().tag(sync=True)
@@ -72,9 +69,8 @@ class Plot(Heard):
         # JupyterLab hands messages to a thread beside the one that a run goes on in.
         self._lock = threading.RLock()
         self._make = make
-        self._sent, self._next, self._owed = -math.inf, -math.inf, 0
-        self._heard_of_page = self._changed = False
-        self._timer = None
+        self._sent, self._next, self._owed = -math.inf, -math.inf, False
+        self._changed, self._timer = False, None
         library = b"" if Plot._brought else plotly_js()
         super().__init__(figure=as_json(make()), library=library)
         Plot._brought = True
@@ -84,10 +80,7 @@ class Plot(Heard):
     @property
     def due(self) -> float:
         """The earliest time at which another figure is sent."""
-        if not self._owed:
-            return self._next
-        rest = MAX_WAIT if self._heard_of_page else SOON * 2 ** min(self._owed - 1, 9)
-        return max(self._next, self._sent + min(MAX_WAIT, rest))
+        return max(self._next, self._sent + MAX_WAIT * self._owed)
 
     def changed(self) -> None:
         """Have the figure made and sent anew, now or as soon as it is due."""
@@ -118,7 +111,7 @@ class Plot(Heard):
                 return
             with self.hold_sync():
                 self.figure, self.version = text, self.version + 1
-            self._sent, self._owed = end, self._owed + 1
+            self._sent, self._owed = end, True
 
     def _hear(self, _, content, buffers) -> None:
         if content == ASKED:
@@ -128,6 +121,6 @@ class Plot(Heard):
             if content.get("has", self.version) != self.version:
                 self.send_state(("figure", "version"))  # it has missed some
             elif content.get("drawn") == self.version:
-                self._owed, self._heard_of_page = 0, True
+                self._owed = False
                 if self._changed:
                     self.changed()

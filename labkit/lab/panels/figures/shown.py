@@ -59,10 +59,6 @@ class Shown:
         """What is shown without widgets."""
         return self.figure
 
-    def _repr_mimebundle_(self, include=None, exclude=None, **_):
-        shown = self.widget if self.interactive else self._still
-        return shown._repr_mimebundle_(include=include, exclude=exclude)
-
     def _ipython_display_(self):
         if self.interactive:
             show(self.widget, self.at_once)

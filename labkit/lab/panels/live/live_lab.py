@@ -61,12 +61,6 @@ class Scene:
         if self.widget:
             self.widget.changed()
 
-    def update(self) -> None:
-        """Redraw now; does nothing headless."""
-        if self.widget:
-            self.widget.changed()
-            self.widget.flush()
-
     @property
     def figure(self) -> Figure:
         """What is shown now, and what stands beside it."""
@@ -184,6 +178,11 @@ class LiveLab(Shown):
             self.plot.widget.layout.display = None if unfolded else "none"
         self.plot.unfold(unfolded)
 
+    def _flush(self) -> None:
+        """Draw now: a busy kernel would do it when all has run."""
+        for part in self._drawn if self.interactive else ():
+            part.widget.flush()
+
     def close(self) -> None:
         """Stop for good and leave the page, as when the panel's cell runs again."""
         self.stepper.pause()
@@ -202,8 +201,7 @@ class LiveLab(Shown):
         end = self.turns.run.count + steps
         while self.turns.run.count < end and not self.stepper.exhausted:
             self.stepper.step()
-        for part in self._drawn:
-            part.update()
+        self._flush()
         return self.trace.frame()
 
     # The run
@@ -226,7 +224,7 @@ class LiveLab(Shown):
             with Chance():  # it may draw weights
                 now = self.experiment.opening(self.turns.run.settings, *self.problem)
             self.scene.show(now=now)
-            self.scene.update()
+            self._flush()
         self.note.value = READY
 
     def _log(self, row: Mapping) -> None:
@@ -378,8 +376,7 @@ class LiveLab(Shown):
     # On a page
 
     def _ipython_display_(self):
-        if self.interactive and self.scene:
-            self.scene.widget.flush()  # a busy kernel would send it when all has run
+        self._flush()
         super()._ipython_display_()
         if self.interactive or not self.scene:
             return

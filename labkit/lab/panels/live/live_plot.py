@@ -111,12 +111,6 @@ class LivePlot(Shown):
         if self.widget:
             self.widget.changed()
 
-    def update(self) -> None:
-        """Redraw now; does nothing headless."""
-        if self.widget:
-            self.widget.changed()
-            self.widget.flush()
-
     @property
     def figure(self) -> Figure:
         """The figure as it is now."""
