@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 
 from labkit.lab.panels import LiveLab
 from labkit.lab.panels.figures.shown import embedded
-from labkit.lab.panels.live.played import PLAY, packed, plain
+from labkit.lab.panels.live.played import PLAY, packed
 from labkit.lab.runs.page import write_page
 from tests.browser.page import wait
 from tests.browser.still import Played, Still
@@ -41,6 +41,11 @@ def page_of(lab, folder, driver, change=lambda html: html, steps=10):
     nbformat.write(new_notebook(cells=[cell]), folder / "run/a.ipynb")
     write_page(folder / "run/a.ipynb", folder / "run/a.html")
     return Still(driver, (folder / "run/a.html").as_uri())
+
+
+def plain(lines):
+    """Numbers to four digits."""
+    return [[[float(f"{x:.4g}") for x in axis] for axis in line] for line in lines]
 
 
 def drawn(page):

@@ -1,5 +1,6 @@
 """A picture that is a function of its knobs: the path, its slider, its pale twin."""
 
+import base64
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -117,5 +118,6 @@ def test_a_page_plays_the_path_at_all_values():
     data = played(LINE, (), Knobs(), 4, 4)
     (turned,) = data["knobs"]
     assert turned == {"title": "rate", "name": "rate", "values": [0, 0.5, 1], "at": 1}
-    ends = [figures[-1]["data"][0]["y"] for figures in unpacked_all(data)]
+    sent = [figures[-1]["data"][0]["y"]["bdata"] for figures in unpacked_all(data)]
+    ends = [np.frombuffer(base64.b64decode(y), dtype="f4").tolist() for y in sent]
     assert ends == [[1, 1, 1, 1, 1], [1, 1.5, 2, 2.5, 3], [1, 2, 3, 4, 5]]

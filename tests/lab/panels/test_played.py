@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from labkit.lab.panels import LiveLab
+from labkit.lab.panels.figures.captions import jsonable
 from labkit.lab.panels.figures.planes import path, planes, put
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live import played as module
 from labkit.lab.panels.live.live_lab import LEAST, MOST
-from labkit.lab.panels.live.played import packed, plain, played
+from labkit.lab.panels.live.played import packed, played
 from tests.lab.panels.test_live_lab import ROWS
 
 ENDS = [((0, 200), (-9, 9))]
@@ -90,7 +91,7 @@ def test_each_run_shows_at_each_step_what_the_panel_shows(lab):
             assert run["steps"] == list(range(2, 9 if start == 6 else 12))
             for figure in figures:
                 again.run(1)
-                assert figure == plain(again.figure)
+                assert figure == json.loads(json.dumps(jsonable(again.figure, "f4")))
     assert next(runs, None) is None
 
 

@@ -87,8 +87,11 @@ def as_json(figure: Mapping) -> str:
     return json.dumps(jsonable(figure), separators=(",", ":"), allow_nan=False)
 
 
-def jsonable(value: Any) -> Any:
-    """Return plain data that JSON has, exact: arrays in base64, None for nan.
+def jsonable(value: Any, floats: str = "") -> Any:
+    """Return plain data that JSON has: arrays in base64, None for nan.
+
+    ``floats`` is the type of those in arrays: "f4" is finer than a pixel. By default
+    they stay as they are.
 
     Examples
     --------
@@ -96,10 +99,13 @@ def jsonable(value: Any) -> Any:
     {'x': [1, None], 'y': {'dtype': 'u1', 'bdata': 'Ag=='}}
     """
     if isinstance(value, Mapping):
-        return {key: jsonable(inside) for key, inside in value.items()}
+        return {key: jsonable(inside, floats) for key, inside in value.items()}
     if isinstance(value, list | tuple):
-        return [jsonable(inside) for inside in value]
+        return [jsonable(inside, floats) for inside in value]
     if isinstance(value, np.ndarray):
+        value = (
+            value.astype(floats or value.dtype) if value.dtype.kind == "f" else value
+        )
         kind = value.dtype.str[1:]
         if kind not in _BINARY or value.ndim not in (1, 2):
             return jsonable(value.tolist())

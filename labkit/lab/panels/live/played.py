@@ -9,9 +9,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from IPython.display import display
 
+from labkit.lab.panels.figures.captions import jsonable
 from labkit.lab.panels.figures.shown import Table, embedded
 from labkit.lab.panels.live.experiment import knobs_of
 from labkit.lab.panels.live.run import Run
@@ -57,7 +57,7 @@ def played(
                 row = next(run)
                 if "pictures" in row:
                     figure = experiment.picture(row["pictures"], None)
-                    nodes = plain([figure["layout"], *figure["data"]])
+                    nodes = jsonable([figure["layout"], *figure["data"]], "f4")
                     frames[row["step"]] = [parts(json.dumps(node)) for node in nodes]
         runs.append({"steps": list(frames), "frames": list(frames.values())})
     return {"knobs": said, "runs": runs, "parts": list(parts), "step": step}
@@ -81,33 +81,3 @@ def packed(data: Any) -> str:
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
-
-
-def plain(value: Any, digits: int = 4) -> Any:
-    """Return plain data that JSON has: numbers of so many digits, None for nan.
-
-    Of a width of a thousand pixels four digits are less than one.
-
-    Examples
-    --------
-    >>> plain({"x": np.array([1.0, np.nan, 1234.5678])})
-    {'x': [1.0, None, 1235.0]}
-    """
-    if isinstance(value, dict):
-        return {key: plain(inside, digits) for key, inside in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inside, digits) for inside in value]
-    if isinstance(value, np.ndarray | np.generic | float):
-        return _rounded(np.asarray(value), digits)
-    return value
-
-
-def _rounded(values: np.ndarray, digits: int):
-    """Return numbers with so many digits, and None for what is not finite."""
-    if values.dtype.kind != "f":
-        return values.tolist()
-    with np.errstate(all="ignore"):
-        scale = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(values))))
-        near = np.where(np.abs(values) < 1e-300, 0.0, np.round(values * scale) / scale)
-    gaps = ~np.isfinite(near)
-    return (np.where(gaps, None, near) if gaps.any() else near).tolist()
