@@ -23,7 +23,7 @@ from labkit.lab.panels.figures.captions import as_json
 from labkit.lab.panels.figures.planes import ellipse as edge_of
 from labkit.rls import loss_mse
 from labkit.rls.update import gain
-from labkit.rtrl.low_rank import optimal_low_rank, water_level
+from labkit.rtrl.low_rank import optimal_low_rank, random_signs, water_level
 
 TEXT = load("text")
 NETWORK = new_network(len(TEXT.symbols), 16)  # stands in for a trained one
@@ -153,7 +153,7 @@ def test_ellipses_lie_at_their_distance():
 # The ellipse
 
 
-@pytest.mark.parametrize("turned", [{}, {"batch": 1, "mean_weight": 2.0, "lr": 0.5}])
+@pytest.mark.parametrize("turned", [{}, {"mean_weight": 2.0, "lr": 0.5}])
 def test_arrows_are_the_gradient_and_the_step_and_the_ellipse_is_of_P(turned):
     row, now = run(rls.ellipse_rows, rls.EllipseKnobs, steps=9, **turned)
     knobs = rls.EllipseKnobs(**turned)
@@ -211,12 +211,14 @@ WATERS += [{"fifth": 4.0, "second": 0.3, "rank": 3}]  # not in falling order
 
 @pytest.mark.parametrize("turned", WATERS)
 def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
-    row, now = run(rtrl.water_rows, rtrl.WaterKnobs, steps=5, **turned)
     knobs = rtrl.WaterKnobs(**turned)
+    row, now = run(rtrl.water_rows, rtrl.WaterKnobs, steps=1, **turned)
     assert now.d.tolist() == [getattr(knobs, bar) for bar in rtrl.BARS]
     falling = np.argsort(-now.d, kind="stable")
-    d, signs = torch.tensor(now.d[falling]), torch.tensor(now.signs[falling])
-    L, R = optimal_low_rank(torch.diag(d), knobs.rank, signs)
+    d, g = torch.tensor(now.d[falling]), torch.Generator().manual_seed(0)
+    L, R = optimal_low_rank(
+        torch.diag(d), knobs.rank, random_signs((5,), d, g)[falling]
+    )
     assert np.allclose(L @ R.mT, now.drawn[np.ix_(falling, falling)], atol=1e-12)
     assert row["noise"] == pytest.approx(row["theorem"], abs=1e-9)
     figure = rtrl.water_picture(now, None)
@@ -226,11 +228,8 @@ def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
     kept, mixed = (drawn(figure, name)[0][:, 1] for name in ("kept", "mixed"))
     assert (kept >= level - 1e-9).all() and (mixed < level).all()
     assert sorted([*kept, *mixed], reverse=True) == d.tolist()
-    heats = [trace["z"] for trace in figure["data"] if trace["type"] == "heatmap"]
-    assert (heats[0] == now.drawn).all()
-    draws = islice(rtrl.water_rows(knobs), 5)
-    mean = np.mean([each["pictures"].drawn for each in draws], axis=0)
-    assert np.allclose(heats[1], mean)
+    *_, last = islice(rtrl.water_rows(knobs), 40)
+    assert last["of the mean"] <= row["theorem"] / 10 + 1e-12  # about a fortieth
 
 
 # The regions

@@ -39,7 +39,7 @@ from labkit.rls import RLS, rls_step, update
 from labkit.rls.train import Settings
 from labkit.rls.update import Residuals
 
-POINTS, TRUE = 60, (0.8, -0.5)
+POINTS, BATCH, TRUE = 60, 16, (0.8, -0.5)
 RULES = {name: colour_of(name) for name in ("RLS", "SGD")}
 GREEN = RULES["RLS"]
 FAR, WIDE, BESIDE = 5.0, 2.6, 4.0  # of the inputs; of the weights, which are wider
@@ -62,9 +62,6 @@ class EllipseKnobs:
         1.5, low=0.0, high=3.0, step=0.5, label="mean input", unit="sd",
         help="how far the inputs lie from 0",
         look_for="At 0 there is no valley, and nothing for P to switch off.")
-    batch: int = knob(
-        16, choices=(1, 4, 16, 60), unit="points", help="of a step; 60: all",
-        look_for="At 1 P knows every input, at 60 the mean alone: how thin is it?")
     noise: float = knob(
         0.3, low=0.0, high=2.0, step=0.1, unit="sd", help="on the targets",
         look_for="Which path trembles at the end?")
@@ -114,7 +111,7 @@ def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
     weights = {"SGD": theta.clone(), "RLS": theta}  # the last lies above
     paths = {name: at.numpy().copy() for name, at in weights.items()}
     while True:
-        for rows in torch.randperm(POINTS, generator=g).split(knobs.batch):
+        for rows in torch.randperm(POINTS, generator=g).split(BATCH):
             step, x_mean, P_before = step + 1, X[rows].mean(0), P.clone()
             slope, other = (
                 gradient(weights[name], X[rows], y[rows]) for name in ("RLS", "SGD")

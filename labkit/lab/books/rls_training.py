@@ -30,8 +30,8 @@ def dense_network(
     return nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
 
 
-def vgg5(classes: int = 10) -> nn.Sequential:
-    """Build the paper's CNN for CIFAR-10, (M, 3, 32, 32) -> (M, classes).
+def vgg5() -> nn.Sequential:
+    """Build the paper's CNN for CIFAR-10, (M, 3, 32, 32) -> (M, 10).
 
     It has the first five CONV layers of VGG-16 and a hidden layer of 1024 units. There
     is a pooling after the second, the fourth and, unlike in VGG-16, the fifth CONV
@@ -42,7 +42,7 @@ def vgg5(classes: int = 10) -> nn.Sequential:
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
         layers += [nn.MaxPool2d(2)] * poolings
         before = after
-    return nn.Sequential(*layers, nn.Flatten(), *dense_network(256 * 16, 1024, classes))
+    return nn.Sequential(*layers, nn.Flatten(), *dense_network(256 * 16, 1024))
 
 
 class SequenceClassifier(nn.Module):

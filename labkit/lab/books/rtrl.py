@@ -249,39 +249,30 @@ class Water(NamedTuple):
 
     d: np.ndarray  # (5,)
     level: float
-    signs: np.ndarray  # (5,)
     drawn: np.ndarray  # (5, 5)
     mean: np.ndarray  # (5, 5)
 
 
-def draw(knobs: WaterKnobs, signs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the bars (5,), one draw of them (5, 5), the level, and Theorem 6's noise.
-
-    ``signs`` are (5,). The level is 0 if all values are kept.
-    """
-    d = torch.tensor([getattr(knobs, bar) for bar in BARS], dtype=torch.float64)
-    falling = d.argsort(descending=True, stable=True)
-    L, R = optimal_low_rank(torch.diag(d[falling]), knobs.rank, signs[falling])
-    place, kept = falling.argsort(), knobs.rank == len(d)
-    level = d.new_zeros(()) if kept else water_level(d[falling], knobs.rank)
-    noise = minimum_variance(d[falling], knobs.rank)
-    return d, (L @ R.mT)[place][:, place], level, noise
-
-
 def water_rows(knobs: WaterKnobs) -> Iterator[dict]:
     """Yield one row for each draw of the signs."""
-    g, like = seeded(knobs.seed), torch.zeros((), dtype=torch.float64)
-    total = 0
+    d = torch.tensor([getattr(knobs, bar) for bar in BARS], dtype=torch.float64)
+    g, rank, total = seeded(knobs.seed), knobs.rank, torch.zeros(())
+    falling = d.argsort(descending=True, stable=True)
+    place, bars = falling.argsort(), d[falling]
+    level = float(water_level(bars, rank)) if rank < len(d) else 0.0  # all are kept
+    theorem = float(minimum_variance(bars, rank))
     for step in count(1):
-        signs = random_signs((len(BARS),), like, g)
-        d, drawn, level, noise = draw(knobs, signs)
+        signs = random_signs(d.shape, d, g)
+        L, R = optimal_low_rank(torch.diag(bars), rank, signs[falling])
+        drawn = (L @ R.mT)[place][:, place]
         total = total + drawn
-        numbers = {"theorem": float(noise), "level": float(level)}
-        for name, matrix in (("noise", drawn), ("of the mean", total / step)):
-            numbers[name] = float((matrix - torch.diag(d)).square().sum())
-        found = (part.numpy() for part in (signs, drawn, total / step))
-        pictures = Water(d.numpy(), float(level), *found)
-        yield {"step": step} | numbers | {"pictures": pictures}
+        off, far = (
+            float((matrix - torch.diag(d)).square().sum())
+            for matrix in (drawn, total / step)
+        )
+        row = {"step": step, "noise": off, "theorem": theorem, "of the mean": far}
+        made = Water(d.numpy(), level, drawn.numpy(), (total / step).numpy())
+        yield row | {"pictures": made}
 
 
 def dragged(
@@ -329,12 +320,8 @@ def _bars(now: Water) -> list[dict]:
     for name, which, tint in (("kept", ~mixed, KEPT), ("mixed", mixed, MIXED)):
         look = {"type": "bar", "width": 0.8, "name": name, "marker": {"color": tint}}
         drawn.append(look | {"x": AT[which], "y": now.d[which]})
-    signs = np.where(now.signs[mixed] > 0, "+", "−").tolist()
-    above = {"type": "scatter", "mode": "text", "textfont": {"size": 16}}
-    above |= {"x": AT[mixed], "y": np.full(len(signs), now.level), "text": signs}
     level = path([(x, now.level) for x in EDGES], INK, "water level", dash="dash")
-    bars = handles(np.c_[AT, now.d], "bars")
-    return [*drawn, above | {"textposition": "top center", "name": ""}, level, bars]
+    return [*drawn, level, handles(np.c_[AT, now.d], "bars")]
 
 
 def _water_status(row: Mapping) -> str:
