@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from labkit import hessian_free as hf
-from labkit.lab.hessian_free.training import load_images, looks
+from labkit.lab.books.hessian_free_training import load_images, looks
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction.criteria import ahead, level, meets, unless_improving
 from reproduction.judges import Judged, by_label, every, words

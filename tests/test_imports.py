@@ -17,8 +17,10 @@ CORE.remove("labkit.__main__")
 PLAIN = [f"labkit.lab.{name}" for name in ("claims", "problem", "race", "tuning")]
 PLAIN += [f"labkit.lab.{name}" for name in ("datasets", "runs", "runs.jobs", "command")]
 PLAIN += ["reproduction.command", "reproduction.pages", "reproduction.units"]
-TRAINING = {*PAPERS, "compare"} - {"broad", "bpls", "rls", "rtrl"}
-PLAIN += [f"labkit.lab.books.{book}_training" for book in ("rls", "rtrl")]
+TRAINING = {*PAPERS, "compare"} - {"broad", "bpls", "rls", "rtrl", "hessian_free"}
+PLAIN += [
+    f"labkit.lab.books.{book}_training" for book in ("rls", "rtrl", "hessian_free")
+]
 PLAIN += [f"labkit.lab.{book}.training" for book in sorted(TRAINING)]
 PLAIN += [f"reproduction.{paper}" for paper in (*PAPERS, "rtrl_noise")]
 # pandas and typer are the lab's; torch brings the other two

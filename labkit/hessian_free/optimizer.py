@@ -108,8 +108,8 @@ class HessianFree(Newton):
     The defaults of ``damping`` and ``damping_decay`` suit a first session, in which a
     few dozen steps should show a result. The paper's, for thousands of steps of deep
     autoencoders, are 5 to 12 and 0.98 or 0.99: from these a network hardly learns
-    within a few dozen steps. ``labkit.lab.hessian_free.settings.PAPER`` has them by
-    data set, in fields with the names of the options. The other defaults are the
+    within a few dozen steps. ``labkit.lab.books.hessian_free_training.PAPER`` has them
+    by data set, in fields with the names of the options. The other defaults are the
     paper's, for USPS or MNIST where they differ by data set.
 
     The options are in ``param_groups[0]`` and may be changed between steps; the steps

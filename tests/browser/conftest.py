@@ -119,14 +119,16 @@ from labkit.lab.books import bpls
 from labkit.lab.books.bpls_pair import PAIR
 from labkit.lab.books import broad
 from labkit.lab import compare
-from labkit.lab import hessian_free
+from labkit.lab.books import hessian_free
+from labkit.lab.books.hessian_free_bowl import BOWL
+from labkit.lab.books.hessian_free_training import load_images
 from labkit.lab.problem import load_problem
 from labkit.lab.panels import LiveLab, Opening
 from labkit.lab.books import rls, rtrl
 from labkit.lab.books import broad_columns as columns, broad_functions as functions
 
 digits, text = load_problem("digits", samples=300), load("text")
-images = hessian_free.load_images("digits", samples=300)
+images = load_images("digits", samples=300)
 
 def show(experiment, *problem, steps=3, **options):
     global lab  # whatever a cell leaves behind is kept: one is
@@ -147,7 +149,7 @@ show(compare.RACE, digits, chosen, 16)""",
     "Opening(rtrl.WATER, steps=40)",
     "Opening(rls.ELLIPSE)",
     "Opening(PAIR)",
-    "Opening(hessian_free.BOWL, steps=1)",
+    "Opening(BOWL, steps=1)",
     "show(functions.FUNCTIONS)",
     "Opening(columns.COLUMNS)",
     "show(compare.RACE, compare.spirals(), None, 8)",

@@ -10,7 +10,7 @@ from torch.func import functional_call, vjp
 
 from labkit.hessian_free import linearise, mirrored
 from labkit.hessian_free.linearise import LinearisedLayers, LinearisedModule, weights_of
-from labkit.lab.hessian_free import as_sequential
+from labkit.lab.books.hessian_free_training import as_sequential
 from labkit.theorems.hessian_free import (
     adjoint,
     derivative,

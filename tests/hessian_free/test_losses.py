@@ -23,7 +23,7 @@ from labkit.hessian_free import (
 )
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.preconditioner import KINDS, diagonal_estimate
-from labkit.lab.hessian_free import as_sequential
+from labkit.lab.books.hessian_free_training import as_sequential
 from labkit.theorems.hessian_free import dense, joined
 
 from .conftest import rand, randn, relative

@@ -1,7 +1,7 @@
 """The Hessian-free lab: problems, the live training, and what notebook 03 declares."""
 
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import islice, pairwise
 
 import numpy as np
@@ -11,9 +11,9 @@ import torch
 from sklearn.datasets import load_digits
 
 from labkit.hessian_free import HessianFree, mirrored, squared_error
-from labkit.lab import LiveLab, Measured, hessian_free as lab
-from labkit.lab.hessian_free import bowl, measured, momentum
-from labkit.lab.hessian_free.settings import PAPER
+from labkit.lab import LiveLab, Measured
+from labkit.lab.books import hessian_free as lab, hessian_free_bowl as bowl
+from labkit.lab.books.hessian_free_training import PAPER, SIZES, Training, load_images
 
 
 def with_rows(problem, **rows):
@@ -25,7 +25,7 @@ def with_rows(problem, **rows):
 @pytest.fixture(scope="module")
 def problem():
     """Digits, with a small net and few rows, in float64."""
-    whole = lab.load_images("digits", samples=300, dtype=torch.float64)
+    whole = load_images("digits", samples=300, dtype=torch.float64)
     X, V, T = whole.parts.values()
     small = {"encoder": (64, 16, 6), "batch_size": 30, "max_batch_size": 200}
     setting = replace(whole.setting, **small, maxiter=30)
@@ -33,34 +33,21 @@ def problem():
 
 
 def test_digits_come_in_three_disjoint_parts():
-    problem = lab.load_images("digits")
-    assert [len(rows) for rows in problem.parts.values()] == list(lab.SIZES["digits"])
+    problem = load_images("digits")
+    assert [len(rows) for rows in problem.parts.values()] == list(SIZES["digits"])
     rows = torch.cat(list(problem.parts.values()))
     pixels = torch.tensor(load_digits().data / 16, dtype=rows.dtype)
     assert len(rows) == 1797  # in another order, each image as often as in the file
     ours, theirs = (x.unique(dim=0, return_counts=True) for x in (rows, pixels))
     assert all(map(torch.equal, ours, theirs))
-    again = lab.load_images("digits", samples=100)
+    again = load_images("digits", samples=100)
     assert torch.equal(again.fit.inputs, problem.fit.inputs[:100])
     assert again.setting.max_batch_size == 650
-    cut = lab.Training(
-        again, lab.knobs_of(again.setting, batch_size=700)
-    )  # to its rows
+    cut = Training(again, lab.knobs_of(again.setting, batch_size=700))  # to its rows
     assert cut.settings.max_batch_size == next(cut.records).n == 100
     assert torch.equal(again.test.inputs, problem.test.inputs)
     with pytest.raises(ValueError, match="unknown data 'cats'; there are digits, usps"):
-        lab.load_images("cats")
-
-
-def test_the_papers_settings_reach_the_knobs():
-    curves = lab.load_images("curves", published=True, samples=300)
-    # few rows of a large set are judged by few: all 10,000 took minutes
-    assert [len(rows) for rows in curves.parts.values()] == [300, 250, 250]
-    knobs = lab.knobs_of(curves.setting)
-    assert (knobs.batch_size, knobs.max_batch_size) == (250, 2500)
-    assert (knobs.damping, knobs.damping_decay) == (5.0, 0.99)
-    digits = lab.load_images("digits", published=True).setting
-    assert digits.damping == PAPER["usps"].damping and digits.encoder[0] == 64
+        load_images("cats")
 
 
 def make_live(problem, **changes):
@@ -90,37 +77,6 @@ def test_a_stall_is_marked_as_one(problem):
     assert len(stalled) and (stalled["next, stalled"] == grown[stalled.index]).all()
 
 
-# Another value for each knob that needs no restart, and what shows it at once.
-LIVE = {
-    "theta": (0.05, "noise_bound"),
-    "max_batch_size": (40, None),
-    "damping_decay": (0.5, None),
-    "input_noise": (0.4, "batch_error"),
-}
-
-
-@pytest.fixture(scope="module")
-def plain(problem):
-    live = {f.name for f in fields(lab.TrainingKnobs) if not f.metadata["knob"].restart}
-    assert set(LIVE) == live
-    return make_live(problem).run(8)
-
-
-@pytest.mark.parametrize("name", LIVE)
-def test_a_knob_turned_changes_the_next_step_and_none_before(problem, plain, name):
-    value, shown = LIVE[name]
-    live = make_live(problem)
-    before = live.run(3)["validation_error"]
-    live.controls.set(**{name: value})
-    assert len(live.trace.rows) == 3
-    frame = live.run(1)
-    assert frame["validation_error"].iloc[:3].equals(before)
-    assert before.equals(plain["validation_error"].iloc[:3])
-    assert frame["turned"].notna().tolist() == [False, False, False, True]
-    if shown:
-        assert frame[shown].iloc[3] != plain[shown].iloc[3]
-
-
 def test_the_damping_falls_by_the_decay_of_the_moment(problem):
     live = make_live(problem)
     live.run(2)
@@ -130,19 +86,8 @@ def test_the_damping_falls_by_the_decay_of_the_moment(problem):
     assert lam.loc[4] == pytest.approx(0.5 * lam.loc[3])
 
 
-def test_what_a_run_begins_with_restarts_it(problem):
-    live = make_live(problem)
-    first = live.run(2)["validation_error"].tolist()
-    for change in ({"batch_size": 80}, {"damping": 5.0}, {"seed": 1}):
-        live.controls.set(**change)
-        assert len(live.trace.rows) == 0
-        assert live.run(2)["validation_error"].tolist() != first
-        live.controls.reset()
-        assert live.run(2)["validation_error"].tolist() == first
-
-
 def test_what_the_knobs_say_to_look_for_is_there():
-    digits = lab.load_images("digits")
+    digits = load_images("digits")
     live = make_live(digits)
     live.run(20)
     live.controls.set(input_noise=0.3)
@@ -164,20 +109,9 @@ def test_a_run_that_stops_being_finite_tells(problem):
     assert len(frame) == 3
 
 
-def test_looking_changes_nothing(problem):
-    """With pictures and panels the run is the same, to the last bit."""
-    training = lab.Training(
-        problem, lab.knobs_of(problem.setting, input_noise=0.1), steps=6
-    )
-    plain = [record.validation_error for record in training.records]
-    live = make_live(problem, input_noise=0.1)
-    assert (2 * live.run(6)["validation_error"]).tolist() == plain  # which is f
-    assert float(squared_error(training.net, problem.tune.inputs)) == plain[-1]
-
-
 @pytest.fixture(scope="module")
 def frozen(problem):
-    training = lab.Training(problem, lab.knobs_of(problem.setting), steps=8)
+    training = Training(problem, lab.knobs_of(problem.setting), steps=8)
     list(training.records)
     return lab.freeze(training, 60, 0.05), training
 
@@ -207,7 +141,7 @@ def test_the_two_methods_compare_as_the_theory_says(frozen):
 def test_the_frozen_problems_rows_end_at_the_solution(frozen):
     frame = pd.DataFrame(islice(lab.krylov_rows(*frozen), 80)).assign(seed=0)
     assert frame[["value LSMR", "value CG"]].iloc[-1].max() < 1e-4
-    ours, theirs = (measured.needed(frame, name)[0] for name in ("LSMR", "CG"))
+    ours, theirs = (lab.needed(frame, name)[0] for name in ("LSMR", "CG"))
     assert frame["value CG"][theirs] <= 0.01 < frame["value CG"][theirs - 1]
     assert theirs <= ours
 
@@ -216,7 +150,7 @@ def test_the_frozen_problems_rows_end_at_the_solution(frozen):
 
 
 def bowl_at(**turned):
-    (row,) = lab.bowl_rows(lab.BowlKnobs(**turned))
+    (row,) = bowl.bowl_rows(bowl.BowlKnobs(**turned))
     return row, row["pictures"]
 
 
@@ -232,27 +166,24 @@ def test_the_bottoms_draw_together_as_the_batch_grows():
 
 def test_the_openings_mission_has_two_ways():
     for seed in range(20):
-        apart = [bowl_at(seed=seed, n=n)[0]["spread"] for n in (20, 160)]
-        damped = bowl_at(seed=seed, damping=1.0)[0]
-        assert apart[0] > 0.2 > apart[1] and damped["spread"] < 0.2
-        free = bowl_at(seed=seed)[0]
-        lengths = (math.hypot(row["first"], row["second"]) for row in (free, damped))
-        assert next(lengths) > 1.3 * next(lengths)  # what it costs: short steps
+        (free, at), (damped, then) = bowl_at(seed=seed), bowl_at(seed=seed, damping=1.0)
+        assert free["spread"] > 0.2 > bowl_at(seed=seed, n=160)[0]["spread"]
+        assert damped["spread"] < 0.2  # what it costs: short steps
+        long, short = (math.dist(now.lowest[0], bowl.START) for now in (at, then))
+        assert long > 1.3 * short
 
 
 @pytest.mark.parametrize("damping", [0.1, 1.0])
 def test_bowls_are_those_of_the_librarys_subproblems(damping):
-    row, now = bowl_at(damping=damping)
-    knobs = lab.BowlKnobs(damping=damping)
-    X, Y = bowl.data(knobs)
+    _, now = bowl_at(damping=damping)
+    knobs = bowl.BowlKnobs(damping=damping)
+    X, Y, orders = bowl.data(knobs.seed, knobs.noise)
     unit = torch.nn.Sequential(torch.nn.Linear(2, 1, bias=False), torch.nn.Tanh())
-    unit.double()[0].weight.data = torch.tensor([bowl.START], dtype=X.dtype)
-    orders = torch.rand(bowl.OTHERS + 1, 400, generator=bowl.seeded(0)).argsort(1)
+    unit.double()[0].weight.data = torch.tensor(bowl.START)[None]
     newton = HessianFree(unit, damping=damping, gamma=0.0, preconditioner="none")
     for rows, lowest in zip(orders[:4, :20], now.lowest[:4], strict=True):
         d = newton.subproblem(X[rows], Y[rows]).solve(atol=0.0, maxiter=9).x[0][0]
         assert np.allclose(lowest - bowl.START, d, atol=1e-8)
-    assert np.allclose(now.lowest[0] - bowl.START, [row["first"], row["second"]])
     error = float(squared_error(unit, X, Y)) / 2
     ticks = np.linspace(-bowl.WIDE, bowl.WIDE, bowl.GRID)
     assert now.loss.min() < error < now.loss.max()
@@ -262,26 +193,25 @@ def test_bowls_are_those_of_the_librarys_subproblems(damping):
 
 def test_a_dot_that_is_dragged_is_judged_by_its_distance():
     _, now = bowl_at()
-    turned = bowl.dragged(now, lab.BowlKnobs(), "guess", 0, (0.5, -9.0))
+    turned = bowl.dragged(now, bowl.BowlKnobs(), "guess", 0, (0.5, -9.0))
     assert turned == {"guess": "0.50 -3.00"}
     row, now = bowl_at(**turned)
     assert row["gap"] == pytest.approx(math.dist((0.5, -3), now.lowest[0]))
-    assert "your dot is" in lab.BOWL.status(row)
+    assert "your dot is" in bowl.BOWL.status(row)
     with pytest.raises(ValueError, match=r"guess must be two numbers .* got '1'"):
-        lab.BowlKnobs(guess="1")
+        bowl.BowlKnobs(guess="1")
 
 
 @pytest.mark.parametrize("damping", [0.1, 1.0])
 def test_damped_towards_its_start_a_step_has_momentum(damping):
     """The second step is the library's with ``damp_towards="start"``."""
-    knobs = lab.MomentumKnobs(damping=damping)
-    (row,) = lab.momentum_rows(knobs)
-    now, (X, Y) = row["pictures"], bowl.data(knobs)
+    knobs = bowl.MomentumKnobs(damping=damping)
+    (row,) = bowl.momentum_rows(knobs)
+    now, (X, Y, orders) = row["pictures"], bowl.data(knobs.seed, knobs.noise)
     unit = torch.nn.Sequential(torch.nn.Linear(2, 1, bias=False), torch.nn.Tanh())
     unit.double()[0].weight.data = torch.tensor(now.first)[None]
     newton = HessianFree(unit, damping=damping, preconditioner="none")
-    order = torch.rand(1, 400, generator=bowl.seeded(0)).argsort(1)[0]
-    rows = order[momentum.BATCH : 2 * momentum.BATCH]
+    rows = orders[0, bowl.BATCH : 2 * bowl.BATCH]
     start = (torch.tensor(knobs.gamma * (now.first - bowl.START))[None],)
     problem = newton.subproblem(X[rows], Y[rows])._replace(x0=start)
     for towards, wanted in (("zero", now.stated), ("start", now.kept)):
@@ -290,18 +220,8 @@ def test_damped_towards_its_start_a_step_has_momentum(damping):
     assert 0 < row["steep"] < row["flat"] < 100 * knobs.gamma
 
 
-def test_each_record_holds_beyond_two_standard_errors():
-    for each in (lab.KRYLOV, lab.BATCH):
-        shown = Measured(each)
-        assert shown.finding.holds, shown.finding
-
-
-def test_rows_until_a_level_are_those_of_its_first_look():
-    looks = {"seed": 0, "after": range(4), "rows": [60, 120, 200, 300]}
-    looks |= {"error": [3.0, 1.5, 2.0, 1.0]}
-    rows = pd.concat([pd.DataFrame(looks).assign(label=name) for name in measured.RUNS])
-    assert (measured.rows_until(rows, 1.5) == 120).all(axis=None)
-    assert measured.growing_saves(rows).gap == pytest.approx(-0.5)
+def test_the_record_holds_beyond_two_standard_errors():
+    assert Measured(lab.KRYLOV).finding.holds
 
 
 @pytest.mark.real_data
@@ -309,7 +229,7 @@ def test_rows_until_a_level_are_those_of_its_first_look():
     "dataset", ["usps", pytest.param("mnist", marks=pytest.mark.long)]
 )
 def test_the_papers_nets_take_a_step(dataset):
-    problem = lab.load_images(dataset, published=True, samples=400)
+    problem = load_images(dataset, published=True, samples=400)
     setting = replace(problem.setting, maxiter=5)
     problem = replace(problem, setting=setting)
     frame = make_live(problem).run(1)
@@ -317,9 +237,13 @@ def test_the_papers_nets_take_a_step(dataset):
     assert frame["batch_error_after"].iloc[0] < frame["batch_error"].iloc[0]
 
 
-def test_the_papers_settings():
-    sizes = {name: (s.batch_size, s.max_batch_size) for name, s in PAPER.items()}
-    assert sizes == {"curves": (250, 2500), "mnist": (300, 6000), "usps": (200, 2000)}
-    for name, P in (("curves", 842_340), ("usps", 419_081)):
-        widths = mirrored(PAPER[name].encoder)
-        assert sum((m + 1) * p for m, p in pairwise(widths)) == P
+@pytest.mark.parametrize(
+    ("name", "sizes", "weights"),
+    [("mnist", (300, 6000), None), ("usps", (200, 2000), 419_081)],
+)
+def test_the_papers_settings(name, sizes, weights):
+    setting, digits = PAPER[name], load_images("digits", published=True).setting
+    assert (setting.batch_size, setting.max_batch_size) == sizes
+    widths = mirrored(setting.encoder)
+    assert weights in (None, sum((m + 1) * p for m, p in pairwise(widths)))
+    assert lab.knobs_of(digits).damping == PAPER["usps"].damping

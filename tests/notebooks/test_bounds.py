@@ -47,7 +47,7 @@ MOST = {
     "rls": {"samples": 600, "hidden": 60, "epochs": 2, "seeds": 2, "live_steps": 100},
     "bpls": {"samples": 700, "hidden": 80, "seeds": 2, "live_steps": 60},
     "hessian_free": {"samples": 3000, "live_steps": 40, "iterations": 150}
-    | {"batch_steps": 20, "seeds": 2},
+    | {"seeds": 2},
     "broad": {"samples": 3000, "updates": 12, "added": 60, "seeds": 2} | {"threads": 2},
     "rtrl": {"hidden": 32, "updates": 60, "measured": 60, "repeats": 20},
     "compare": {"samples": 500, "hidden": 60, "passes": 4, "trials": 2, "seeds": 3}

@@ -18,13 +18,13 @@ from labkit import bpls, hessian_free
 from labkit.check import described
 from labkit.clock import Clock
 from labkit.lab import gauss_newton
+from labkit.lab.books.hessian_free_training import as_sequential, looks
 from labkit.lab.books.rls_training import (
     SequenceClassifier,
     TrainingSetup,
     make_training,
 )
 from labkit.lab.datasets import Labelled
-from labkit.lab.hessian_free.training import as_sequential, looks
 from labkit.lab.problem import disturb, seeded
 from labkit.lab.tuning import Rule, Sizes
 from labkit.rls import loss_mse, train

@@ -1,19 +1,31 @@
-"""The live training of notebook 03, and the knobs of its frozen subproblem."""
+"""The live training of notebook 03, and LSMR beside CG on a subproblem frozen in it."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
+import pandas as pd
 import torch
 
 from labkit import hessian_free as hf
 from labkit.errors import DivergedError
-from labkit.lab.hessian_free.settings import PaperSetting
-from labkit.lab.hessian_free.training import Images, Training
-from labkit.lab.panels import Experiment, Lines, image_rows, knob
+from labkit.hessian_free.train import draw
+from labkit.hessian_free.vectors import Blocks, add, dot
+from labkit.lab.books.hessian_free_training import (
+    Images,
+    PaperSetting,
+    Training,
+    load_images,
+)
+from labkit.lab.books.shared import judged
+from labkit.lab.panels import Experiment, Lines, curves, image_rows, knob
 from labkit.lab.panels.figures.captions import Figure
+from labkit.lab.panels.measured import Finding, Measurement
+from labkit.lab.problem import seeded
+from labkit.theorems.hessian_free import normal_map, normal_rhs
 
 IMAGES = 16  # test images whose reconstructions are shown
 
@@ -160,4 +172,144 @@ TRAINING = Experiment(
     _training_status,
     front=("input_noise", "theta", "damping_decay"),
     picture=reconstructions,
+)
+
+
+EXACT = 700  # iterations of LSMR that count as a solution
+
+
+def freeze(training: Training, size: int, damping: float) -> hf.Subproblem:
+    """Return what a training would solve next on a batch drawn anew, from zero.
+
+    Parameters
+    ----------
+    training : Training of an image problem
+    size : int, rows of the batch
+    damping : float, lambda
+    """
+    batch, _ = draw(training.problem.fit.inputs, None, size, generator=seeded(500))
+    weights = tuple(p.detach().clone() for p in training.net.parameters())
+    point = hf.linearise(training.net, batch, weights=weights)
+    scale = hf.diagonal_preconditioner(
+        point, "random_signs", damping=damping, generator=seeded(0, batch.device)
+    )
+    start = tuple(map(torch.zeros_like, weights))
+    return hf.Subproblem(point, scale, start, hf.LSMROptions(damping=damping))
+
+
+def model_value(problem: hf.Subproblem, d: Blocks) -> float:
+    """Return CG's model |A d - b|^2 / 2 - |b|^2 / 2 + lambda^2 |d|^2 / 2."""
+    gradient = add(normal_map(problem, d), -2.0, normal_rhs(problem))
+    return float(0.5 * dot(d, gradient))
+
+
+def gradient_norm(problem: hf.Subproblem, d: Blocks) -> float:
+    """Return |(A'A + lambda^2 I) d - A'b|, which LSMR minimises."""
+    gradient = add(normal_map(problem, d), -1.0, normal_rhs(problem))
+    return float(dot(gradient, gradient).sqrt())
+
+
+def side_by_side(problem: hf.Subproblem) -> Iterator[dict[str, Blocks]]:
+    """Yield the iterate d of each method after each iteration, by its name.
+
+    CG works on the stated problem with the preconditioner M = c^-2, which spans the
+    same spaces as LSMR's d = c o y.
+    """
+    M = None if problem.scale is None else tuple(c**-2 for c in problem.scale)
+    B, b = partial(normal_map, problem), normal_rhs(problem)
+    cg = hf.cg_steps(B, b, problem.x0, M)
+    for ours, theirs in zip(hf.lsmr_steps(problem.system()), cg, strict=False):
+        yield {"LSMR": ours.x, "CG": theirs.x}
+        if ours.exhausted:
+            return
+
+
+def krylov_rows(problem: hf.Subproblem, training: Training) -> Iterator[dict]:
+    """Yield a row for each iteration: three measures of each method's iterate.
+
+    The merit is f of the validation rows at w + d.
+    """
+    exact = problem.solve(atol=1e-10, maxiter=EXACT).x
+    least, held = model_value(problem, exact), training.problem.tune.inputs
+    for k, pair in enumerate(side_by_side(problem)):
+        row = {"k": k}
+        for name, d in pair.items():
+            row[f"value {name}"] = 1 - model_value(problem, d) / least
+            row[f"gradient {name}"] = gradient_norm(problem, d)
+            weights = add(problem.point.weights, 1.0, d)
+            error = hf.squared_error(training.net, held, weights=weights)
+            row[f"merit {name}"] = float(error) / 2
+        yield row
+
+
+STEPS, ROWS, DAMPING = 20, 256, 0.03  # of the training, and the frozen problem
+FALL = 0.01  # of the model's fall is left
+MEASURES = {
+    "value": "Model value above its least",
+    "gradient": "Gradient of the model",
+    "merit": "Validation error of w + d",
+}
+
+
+def krylov(
+    *,
+    data: str,
+    published: bool,
+    samples: int,
+    device: str,
+    seeds: int,
+    iterations: int,
+) -> Iterator[Mapping | float]:
+    """Train for twenty steps, freeze the next problem, and solve it by both methods."""
+    where = {"published": published, "samples": samples, "device": device}
+    problem = load_images(data, **where, dtype=torch.float64)
+    for seed in range(seeds):
+        knobs = knobs_of(problem.setting, seed=seed, max_batch_size=300)
+        training = Training(problem, knobs, steps=STEPS)
+        for record in training.records:
+            yield (seed + record.step / STEPS / 2) / seeds
+        rows = krylov_rows(freeze(training, ROWS, DAMPING), training)
+        for row in islice(rows, iterations + 1):
+            yield {"seed": seed} | row
+
+
+def needed(rows: pd.DataFrame, name: str) -> pd.Series:
+    """Return the iterations by seed until 1 % of the model's fall is left."""
+    there = rows[rows[f"value {name}"] <= FALL]
+    return there.groupby("seed")["k"].min().reindex(rows["seed"].unique())
+
+
+def cg_is_first(rows: pd.DataFrame) -> Finding:
+    """Judge whether CG gets down the model in fewer iterations than LSMR."""
+    ours, theirs = needed(rows, "LSMR"), needed(rows, "CG")
+    words = f"LSMR needs {ours.mean():.0f} iterations and CG {theirs.mean():.0f}"
+    return judged(words + ", {} times as many", ours / theirs, 1.0)
+
+
+def methods(rows: pd.DataFrame) -> Figure:
+    """Draw three measures of the iterates of both methods, of seed 0."""
+    first = rows[rows["seed"] == 0]
+    panels = {
+        title: {name: (first["k"], first[f"{each} {name}"]) for name in ("LSMR", "CG")}
+        for each, title in MEASURES.items()
+    }
+    caption = (
+        "CG is ahead in the model's value, which it makes least, and LSMR in the "
+        "gradient, at every iteration. In the validation error LSMR leads at first, "
+        "and CG later."
+    )
+    titles, log = ["share of the fall", "norm", "f"], [True, True, False]
+    return curves(
+        panels, "iteration", titles, log_y=log, lines=("LSMR", "CG"), caption=caption
+    )
+
+
+KRYLOV = Measurement(
+    "hessian_free-krylov",
+    "On a frozen subproblem LSMR needs more iterations than CG until the model has "
+    "fallen by 99 % of what is possible.",
+    20,
+    krylov,
+    cg_is_first,
+    methods,
 )

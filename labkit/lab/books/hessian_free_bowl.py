@@ -1,0 +1,362 @@
+"""Bowls of batches round two weights, and two steps with and without momentum."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from labkit.lab.books.shared import place_of
+from labkit.lab.panels import Experiment, knob
+from labkit.lab.panels.figures.images import EARLIER
+from labkit.lab.panels.figures.planes import (
+    GHOST,
+    arrow,
+    contours,
+    dots,
+    ellipse,
+    handles,
+    path,
+    planes,
+    put,
+)
+from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
+from labkit.lab.problem import seeded
+
+ROWS, TRUE, START = 400, (1.2, -0.6), np.array([-1.4, 1.6])
+WIDE, GRID = 3.0, 31  # of the plane of the weights
+MIX = ((1.2, 0.7), (0.0, 0.5))  # of the inputs, which makes a valley
+OTHERS, DRAWN = 60, 6  # batches besides the one of the step; those whose bowl is drawn
+SIZES = 5, 10, 20, 40, 80, 160, 320  # of batches whose bottoms are compared
+LEVEL = 0.1  # of the lines that show a bowl, as a share of its depth
+STEP, OTHER, YOURS = colour_of("Hessian-free"), COLOURS[5], COLOURS[4]
+
+
+@dataclass(frozen=True)
+class BowlKnobs:
+    """The knobs of the bowls; the seed determines the data and the batches."""
+
+    # fmt: off
+    n: int = knob(
+        20, low=2, high=ROWS, unit="rows", label="batch", log=True,
+        help="of 400 rows; at 400 all batches are one",
+        look_for="Four times the rows: are the bottoms half as far apart?")
+    damping: float = knob(
+        0.1, low=0.01, high=3.0, log=True, label="damping lambda", help="of the step",
+        look_for="Are the bowls rounder, the steps shorter and the bottoms closer?")
+    noise: float = knob(
+        0.3, low=0.0, high=1.0, step=0.05, unit="sd", help="on the targets",
+        look_for="How many rows bring the bottoms as close as they were?")
+    seed: int = knob(
+        0, low=0, high=99, help="of data and batches",
+        look_for="Other batches: do the steps point elsewhere?")
+    guess: str = knob(
+        "-1.4 1.6", label="your dot", help="two weights; drag the purple square",
+        look_for="Turn the batch to 400: how far off were you?")
+    # fmt: on
+
+    def __post_init__(self):
+        place_of("guess", self.guess, WIDE)
+
+
+class Bowl(NamedTuple):
+    """The bowls of batches of one size; what is lowest is given as weights."""
+
+    loss: np.ndarray  # (GRID, GRID), of all rows
+    gradient: np.ndarray  # (2,) of this batch
+    curvature: np.ndarray  # (1 + OTHERS, 2, 2) of the damped bowls, this batch's first
+    lowest: np.ndarray  # (1 + OTHERS, 2)
+    spread: np.ndarray  # (sizes, 2) rows of a batch, and how far the bottoms lie apart
+    guess: np.ndarray  # (2,) the reader's dot, which begins at the weights
+
+
+def output(X: Tensor, w: Tensor) -> Tensor:
+    """Return what tanh units of weights w (k, 2) make of rows (n, 2), (n, k)."""
+    return torch.tanh(X @ w.T)
+
+
+def data(seed: int, noise: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows (n, 2), targets (n, 1) of the true weights, and rows in other orders.
+
+    Their numbers are (1 + OTHERS, n), and each order begins with a batch.
+    """
+    g, f64 = seeded(seed), torch.float64
+    X = torch.randn(ROWS, 2, generator=g, dtype=f64) @ torch.tensor(MIX, dtype=f64)
+    Y = output(X, torch.tensor([TRUE], dtype=f64))
+    Y = Y + noise * torch.randn(ROWS, 1, generator=g, dtype=f64)
+    orders = torch.rand(1 + OTHERS, ROWS, generator=seeded(seed)).argsort(1)
+    return X, Y, orders
+
+
+def bowls(
+    X: Tensor,
+    Y: Tensor,
+    batches: Tensor,
+    damping: float,
+    at: np.ndarray = START,
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Return curvature and gradient of batches at a point, and where bowls are lowest.
+
+    The bowl of a batch of n rows is $|A d + r|^2 / 2n + \lambda^2 |d|^2 / 2$, in which
+    r are the residuals and A their derivatives by the weights.
+
+    Parameters
+    ----------
+    X, Y : (N, 2) and (N, 1) tensors
+    batches : (k, n) tensor of the rows' numbers
+    damping : float, lambda
+    at : (2,) array, the weights
+
+    Returns
+    -------
+    (k, 2, 2), (k, 2) and (k, 2) tensors
+    """
+    start = torch.from_numpy(at)[None]
+    y, n = output(X, start), batches.shape[1]
+    A, r = ((1 - y.square()) * X)[batches], (y - Y)[batches]
+    B = A.mT @ A / n + damping**2 * torch.eye(2, dtype=X.dtype)
+    gradient = A.mT @ r / n
+    d = torch.linalg.solve(B, -gradient)
+    return B, gradient[..., 0], start + d[..., 0]
+
+
+def bowl_rows(knobs: BowlKnobs) -> Iterator[dict]:
+    """Yield the one row: the bowls of the first step, which is not taken."""
+    X, Y, orders = data(knobs.seed, knobs.noise)
+    B, gradient, lowest = bowls(X, Y, orders[:, : knobs.n], knobs.damping)
+    spread = []
+    for n in (*SIZES, knobs.n):
+        _, _, others = bowls(X, Y, orders[1:, :n], knobs.damping)
+        spread.append((n, float(others.var(0).sum().sqrt())))
+    ticks = torch.linspace(-WIDE, WIDE, GRID, dtype=X.dtype)
+    errors = output(X, torch.cartesian_prod(ticks, ticks)) - Y
+    made = Bowl(
+        loss=errors.square().mean(0).view(GRID, GRID).T.numpy() / 2,
+        gradient=gradient[0].numpy(),
+        curvature=B.numpy(),
+        lowest=lowest.numpy(),
+        spread=np.array(spread),
+        guess=place_of("guess", knobs.guess, WIDE),
+    )
+    gap = math.dist(made.guess, made.lowest[0])
+    yield {"step": 1, "spread": spread[-1][1], "gap": gap, "pictures": made}
+
+
+def dragged(
+    _now: Bowl, _knobs: BowlKnobs, _name: str, _index: int, point: Sequence[float]
+) -> dict[str, str]:
+    """Return the knob of the reader's dot."""
+    first, second = np.clip(point, -WIDE, WIDE)
+    return {"guess": f"{first:.2f} {second:.2f}"}
+
+
+CAPTION = (
+    "Each ellipse is a level line of the bowl that one batch sees from the black dot, "
+    "where the weights are; its middle is the bottom. A step leads to the bottom of "
+    "its own batch. The bottoms of larger batches draw together, about as 1/sqrt(n), "
+    "and faster where batches share most of the 400 rows."
+)
+
+
+def picture(now: Bowl | None, before: Bowl | None) -> dict:
+    """Draw the plane of the two weights, and how far the bottoms lie apart."""
+    figure = planes(
+        ["Weights: bowls of batches", "How far apart"],
+        ["first weight", "rows n of a batch"],
+        ["second weight", "distance of bottoms from their middle"],
+        [((-WIDE, WIDE),) * 2, ((0, 1), (0, 1))],
+        caption=CAPTION,
+        height=412,  # what stands below it is high, too
+        widths=[0.66, 0.34],
+    )
+    for name, ends in {"xaxis2": (2, ROWS), "yaxis2": (0.01, 10)}.items():
+        look = {"type": "log", "range": np.log10(ends).tolist(), "tickformat": "~g"}
+        figure["layout"][name] |= look | {"dtick": 1}
+    if before:
+        put(figure, 0, [dots(before.lowest, GHOST, EARLIER, size=4)])
+    if now:
+        put(figure, 0, _weights(now))
+        put(figure, 1, _spread(now))
+    return figure
+
+
+def _weights(now: Bowl) -> list[dict]:
+    ticks = np.linspace(-WIDE, WIDE, GRID)
+    edges = [
+        level_line(now, i, OTHER, "other batches' bowls", width=1)
+        | {"showlegend": i == 1, "legendgroup": "others"}
+        for i in range(1, DRAWN + 1)
+    ]
+    gap = [now.lowest[0], now.guess] if (now.guess != START).any() else []
+    return [
+        contours(ticks, ticks, now.loss, "loss of all rows") | {"showlegend": False},
+        *edges,
+        level_line(now, 0, COLOURS[0], "this batch's bowl", width=3),
+        dots(now.lowest[1:], OTHER, "their bottoms", size=5),
+        arrow(START, now.lowest[0], STEP, "step to this bottom"),
+        dots(START, INK, size=9),
+        path(gap, YOURS, dash="dot"),
+        dots(now.guess, YOURS, "your dot", size=11, symbol="square-open"),
+        handles(now.guess, "guess"),
+    ]
+
+
+def level_line(now: Bowl, index: int, colour: str, name: str, **line: float) -> dict:
+    """Return the line on which a bowl has risen by a share of its depth."""
+    off, B = START - now.lowest[index], now.curvature[index]
+    spread = LEVEL * (off @ B @ off) * np.linalg.inv(B)
+    return ellipse(now.lowest[index], spread, 1.0, colour, name, **line)
+
+
+def _spread(now: Bowl) -> list[dict]:
+    """Draw the spread by the size of a batch, and the law of the root."""
+    n, (first, apart) = np.array([2.0, ROWS]), now.spread[1]
+    law = np.c_[n, apart * np.sqrt(first / n)]
+    shown = now.spread[now.spread[:, 1] > 1e-9]  # of all rows there is one batch
+    return [
+        path(law, INK, "1/sqrt(n)", dash="dot"),
+        path(shown[shown[:, 0].argsort()], OTHER, "distance"),
+        dots(now.spread[-1], OTHER, "this size", size=10),
+    ]
+
+
+def _status(row: dict) -> str:
+    now = row["pictures"]
+    (a, b), (_, c) = now.curvature[0]
+    (down, across), (first, second) = now.gradient, now.lowest[0] - START
+    text = (
+        r"$d = -(A^\top A + \lambda^2 I)^{-1}\nabla f = "
+        rf"-\begin{{pmatrix}} {a:.3f} & {b:.3f} \\ {b:.3f} & {c:.3f} \end{{pmatrix}}"
+        rf"^{{-1}} \begin{{pmatrix}} {down:.3f} \\ {across:.3f} \end{{pmatrix}} = "
+        rf"({first:.2f}, {second:.2f})$; the bottoms of other batches of "
+        f"{now.spread[-1][0]:.0f} lie {row['spread']:.2g} from their middle"
+    )
+    if (now.guess != START).any():
+        text += f"; your dot is {row['gap']:.2f} from this bottom"
+    return text
+
+
+BOWL = Experiment(
+    "bowl",
+    BowlKnobs,
+    bowl_rows,
+    (),
+    CAPTION,
+    _status,
+    front=("n", "damping", "noise"),
+    playable={"n": (5, 20, 80, 320), "damping": (0.1, 1.0)},
+    picture=picture,
+    drag=dragged,
+)
+
+
+# A second step, damped towards its warm start
+
+BATCH = 100
+LIMITS = ((-1.8, 2.4), (-1.5, 2.0))
+ROUND = 0.05  # the height at which the second bowl is drawn
+
+
+@dataclass(frozen=True)
+class MomentumKnobs:
+    """The knobs of the two steps."""
+
+    # fmt: off
+    gamma: float = knob(
+        0.7, low=0.0, high=1.0, step=0.05, help="share of the last step",
+        look_for="At 0 both ends of the second step are one.")
+    damping: float = knob(
+        0.3, low=0.01, high=3.0, log=True, label="damping lambda", help="of both steps",
+        look_for="At 0.01 nothing of the last step is kept, at 3 nearly gamma of it.")
+    noise: float = knob(
+        0.3, low=0.0, high=1.0, step=0.05, unit="sd", help="on the targets",
+        look_for="Is the second step turned, and what is kept of the first?")
+    seed: int = knob(0, low=0, high=99, help="of the rows", look_for="Is it chance?")
+    # fmt: on
+
+
+class Steps(NamedTuple):
+    """The weights that two steps lead to."""
+
+    first: np.ndarray  # (2,) after the first step
+    stated: np.ndarray  # (2,) after a second one, damped towards 0
+    kept: np.ndarray  # (2,) the same, damped towards gamma times the first step
+    curvature: np.ndarray  # (2, 2) of the second bowl, B
+
+
+def momentum_rows(knobs: MomentumKnobs) -> Iterator[dict]:
+    r"""Yield the one row: both second steps.
+
+    With $B = A^T A + \lambda^2 I$, the step that is damped towards $d_0$ is
+    $d = -B^{-1} \nabla f + \lambda^2 B^{-1} d_0$.
+    """
+    X, Y, orders = data(knobs.seed, knobs.noise)
+    one, two = orders[:1, :BATCH], orders[:1, BATCH : 2 * BATCH]
+    first = bowls(X, Y, one, knobs.damping)[2][0].numpy()
+    B, _, stated = (part[0].numpy() for part in bowls(X, Y, two, knobs.damping, first))
+    shift = knobs.gamma * knobs.damping**2
+    added = shift * np.linalg.solve(B, first - START)
+    steep, flat = 100 * shift / np.linalg.eigvalsh(B)[::-1]
+    made = Steps(first, stated, stated + added, B)
+    yield {"step": 2, "flat": float(flat), "steep": float(steep), "pictures": made}
+
+
+ADDED = (
+    "Without a warm start the second step ends at the tip of the light blue arrow. "
+    "Damped towards the warm start, gamma times the first step d, it gets a part of d "
+    "on top: a large one along the long axis of the bowl, where it is flat, and hardly "
+    "any across it."
+)
+
+
+def two_steps(now: Steps | None, before: Steps | None) -> dict:
+    """Draw both steps from the weights at the start."""
+    figure = planes(
+        ["Two steps in the plane of the weights"],
+        ["first weight"],
+        ["second weight"],
+        [LIMITS],
+        caption=ADDED,
+        height=600,
+        square=True,
+    )
+    if before:
+        put(figure, 0, [path([START, before.first, before.kept], GHOST, EARLIER)])
+    if now:
+        second = ROUND * np.linalg.inv(now.curvature)
+        drawn = [
+            arrow(START, now.first, INK, "first step d"),
+            arrow(now.first, now.kept, STEP, "second step, damped towards gamma d"),
+            arrow(now.first, now.stated, OTHER, "second step, damped towards 0"),
+            arrow(now.stated, now.kept, YOURS, "momentum: lambda² B⁻¹ gamma d"),
+            ellipse(now.first, second, 1.0, COLOURS[0], "shape of the second bowl"),
+            dots(START, INK, size=9),
+        ]
+        put(figure, 0, drawn)
+    return figure
+
+
+def _momentum_status(row: dict) -> str:
+    first, second = row["pictures"].kept - row["pictures"].stated
+    return (
+        r"$d_2 = -B^{-1}\nabla f + \lambda^2 B^{-1}\,\gamma d_1$, of it "
+        rf"$\lambda^2 B^{{-1}}\,\gamma d_1 = ({first:.2f}, {second:.2f})$: "
+        f"{row['flat']:.0f} % of $d_1$ along the flat direction of the bowl, "
+        f"{row['steep']:.0f} % across it"
+    )
+
+
+MOMENTUM = Experiment(
+    "momentum",
+    MomentumKnobs,
+    momentum_rows,
+    (),
+    ADDED,
+    _momentum_status,
+    front=("gamma", "damping", "noise"),
+    playable={"gamma": (0.0, 0.35, 1.0), "damping": (0.01, 0.1, 1.0, 3.0)},
+    picture=two_steps,
+)
