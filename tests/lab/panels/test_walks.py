@@ -85,7 +85,7 @@ def test_a_walk_has_the_bits_of_a_plain_call(name):
 @pytest.mark.parametrize("name", WALKS)
 def test_each_tag_on_the_way_has_its_equation_and_all_equations_are_met(name):
     walk, recording = walked(name)
-    docs = Docstrings(recording.functions)
+    docs = Docstrings(recording.docs)
     assert recording.lines
     empty = {
         (r.code.co_qualname, r.line, tag)

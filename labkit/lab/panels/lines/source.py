@@ -14,10 +14,9 @@ symbols go in pairs. Behind it stands what the variable is.
 import inspect
 import linecache
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from stack_data import Source
@@ -61,8 +60,8 @@ def tags(filename: str, line: int) -> list[str]:
 class Docstrings:
     """Docstrings of the function, its class, its module, then of its callers."""
 
-    def __init__(self, functions: Mapping[CodeType, Callable | None]):
-        self._functions = functions
+    def __init__(self, docs: Mapping[CodeType, Sequence[str]]):
+        self._docs = docs
 
     def equations(self, record: Any) -> dict[str, str]:
         """LaTeX by tag; a tag without an equation maps to an empty text."""
@@ -77,18 +76,15 @@ class Docstrings:
 
     def _around(self, record) -> Iterator[str]:
         for code, _ in reversed(record.path):
-            yield from filter(None, docstrings_of(self._functions.get(code)))
+            yield from self._docs[code]
 
 
-def docstrings_of(function: Callable | None) -> Iterator[str | None]:
-    """The function's own docstring, its class's, its module's."""
-    if function is None:
-        return
-    yield function.__doc__
-    module = sys.modules.get(function.__module__)
-    owner = function.__qualname__.rpartition(".")[0]
-    yield getattr(getattr(module, owner, None), "__doc__", None) if owner else None
-    yield getattr(module, "__doc__", None)
+def docstrings_of(frame: FrameType) -> Sequence[str]:
+    """The docstring of the function that a frame runs, of its class, of its module."""
+    own, around = frame.f_code.co_consts[:1], frame.f_globals
+    owner = around.get(frame.f_code.co_qualname.partition(".")[0])
+    found = *own, getattr(owner, "__doc__", None), around.get("__doc__")
+    return [doc for doc in found if isinstance(doc, str)]
 
 
 def name_of(path: str) -> str:

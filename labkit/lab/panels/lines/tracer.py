@@ -9,7 +9,7 @@ import dataclasses
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from numbers import Number
 from types import CodeType, FrameType
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from labkit.lab.panels.lines.source import statement
+from labkit.lab.panels.lines.source import docstrings_of, statement
 
 MOST = 256  # entries of a tensor that are kept, if it has no more
 DEPTH = 3  # levels of attributes, keys and items that are opened
@@ -128,7 +128,7 @@ class Recording:
 
     result: Any
     lines: tuple[LineRun, ...]
-    functions: Mapping[CodeType, Callable | None]  # for docstrings, where found
+    docs: Mapping[CodeType, Sequence[str]]  # of each function, see `docstrings_of`
 
 
 def follow_lines(
@@ -165,7 +165,7 @@ def follow_lines(
     >>> [(sorted(line.changed), line.values["y"].text) for line in recording.lines]
     [(['y'], '1.5'), ([], '1.5')]
     """
-    start = _unwrapped(getattr(function, "__func__", function))
+    start = inspect.unwrap(getattr(function, "__func__", function))
     if not hasattr(start, "__code__"):
         message = "has no Python source to walk; give a function or a method"
         raise TypeError(f"{function!r} {message}")
@@ -176,19 +176,12 @@ def follow_lines(
         parts = start.__module__.split(".")
         follow = [".".join(parts[:2] if parts[0] == "labkit" else parts)]
     tracer = _Tracer(start.__code__, follow)
-    tracer.functions[start.__code__] = start
     sys.settrace(tracer.enter)
     try:
         result = function(*args, **kwargs)
     finally:
         sys.settrace(None)
-    return Recording(result, tuple(tracer.lines), tracer.functions)
-
-
-def _unwrapped(function):
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return function
+    return Recording(result, tuple(tracer.lines), tracer.docs)
 
 
 class _Call:
@@ -233,7 +226,7 @@ class _Tracer:
     def __init__(self, start: CodeType, follow: Iterable[str]):
         self.start, self.follow = start, tuple(f"{name}." for name in follow)
         self.lines: list[LineRun] = []
-        self.functions: dict[CodeType, Callable | None] = {}
+        self.docs: dict[CodeType, Sequence[str]] = {}
         self._calls: dict[FrameType, _Call] = {}
         self._waiting: dict[FrameType, _Call] = {}  # generators between two values
         self._cache: dict[int, tuple] = {}  # of all calls: one tensor, one summary
@@ -254,7 +247,8 @@ class _Tracer:
         call.read(frame)  # arguments, and what happened meanwhile, are no change
         call.line = None
         self._calls[frame] = call
-        self.functions.setdefault(code, _find(frame))
+        if code not in self.docs:
+            self.docs[code] = docstrings_of(frame)
         return self._inside
 
     def _inside(self, frame, event, arg):
@@ -290,15 +284,3 @@ class _Tracer:
         call.values = values
         where = (frame.f_code, call.line, len(path) - 1, path, turn)
         self.lines.append(LineRun(*where, values, changed))
-
-
-def _find(frame) -> Callable | None:
-    """The function that a frame runs; None if its name leads elsewhere."""
-    first, *rest = frame.f_code.co_qualname.split(".")
-    found = frame.f_globals.get(first)
-    for name in rest:
-        found = inspect.getattr_static(found, name, None)
-    for wrapper in ("fget", "func", "__func__"):  # a property, a cached one, a method
-        found = getattr(found, wrapper, found)
-    found = _unwrapped(found)
-    return found if getattr(found, "__code__", None) is frame.f_code else None

@@ -108,7 +108,7 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
         ``equations``, and have ``turns``: of each its ``rows``, and its ``symbols``
         with what these stand for. Equations, rows and symbols are HTML.
     """
-    docs = Docstrings(recording.functions)
+    docs = Docstrings(recording.docs)
     functions, rows, symbols, equations = Table(), Table(), Table(), Table()
 
     def turn(record):
