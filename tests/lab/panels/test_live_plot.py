@@ -3,7 +3,6 @@
 import base64
 import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,11 +12,9 @@ from ipywidgets.embed import dependency_state
 
 from labkit.instruments import Trace
 from labkit.lab.panels import Bars, Lines, LivePlot
-from labkit.lab.panels.figures import plot as module
 from labkit.lab.panels.figures.drawing import MAX_POINTS, decimate
 from labkit.lab.panels.figures.kinds import KEPT, MIXED
 from labkit.lab.panels.figures.theme import GHOST
-from tests.lab.panels.conftest import confirm
 
 LOSS = {"loss": "training loss"}
 PANELS = [
@@ -94,20 +91,6 @@ def test_a_row_without_the_column_is_no_point_and_a_nan_is_a_gap():
     assert np.isnan(curve.y).tolist() == [False, True, True]
 
 
-def test_redraws_at_most_ten_times_a_second(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    plot, versions = LivePlot(trace := Trace(), PANELS), set()
-    for step in range(1000):
-        now[0] = step / 1000
-        trace.log(step, loss=1.0)
-        confirm(plot)
-        versions.add(plot.widget.version)
-    assert 8 <= len(versions) <= 11
-    plot.widget.flush()
-    assert len(sent(plot)) == 1000
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     n=st.integers(0, 300),
@@ -133,16 +116,6 @@ def test_a_long_run_is_thinned_and_its_state_below_a_megabyte():
     assert len(x) <= MAX_POINTS and x[0] == 0 and x[-1] == 9_999
     state = dependency_state(plot.widget, drop_defaults=False)
     assert len(json.dumps(state)) < 1e6
-
-
-def test_events_are_marks_and_every_one_is_drawn():
-    trace = Trace()
-    for step in range(30):
-        trace.log(step, value=1.0, event=1.0 if step % 2 else math.nan)
-    panel = Lines({"value": "value", "event": "event"}, "A", "b", marks=("event",))
-    value, event = drawn(trace, [panel]).data
-    assert (value.mode, event.mode) == ("lines+markers", "markers")
-    assert value.marker.maxdisplayed == 12 and not event.marker.maxdisplayed
 
 
 def test_what_is_no_panel_is_refused():

@@ -2,17 +2,14 @@
 
 import math
 import sys
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from labkit.lab.panels.lines.tracer import (
     PASSES,
     follow_lines,
-    leaves,
     summarise,
 )
 
@@ -137,16 +134,3 @@ def test_a_long_text_is_cut_and_what_is_no_number_has_its_kind_alone():
     assert len(summarise("x" * 500).text) <= 80
     for value in (torch.zeros(0, 3), np.arange(3), object()):
         assert summarise(value).kind == type(value).__name__
-
-
-def test_leaves_open_what_a_step_holds():
-    @dataclass
-    class Box:
-        inner: dict
-
-    held = Box({"P": torch.ones(2), "q": [1, (2.0, "x")]})
-    found = dict(leaves("box", held))
-    # The pair is a level too deep.
-    assert list(found) == ['box.inner["P"]', 'box.inner["q"][0]']
-    assert dict(leaves("w", nn.Linear(2, 1))).keys() == {"w.weight", "w.bias"}
-    assert not dict(leaves("f", len))

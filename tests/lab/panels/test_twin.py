@@ -10,10 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from labkit.lab.compare import live as compare
 from labkit.lab.panels import Experiment, Lines, LiveLab, knob
-from labkit.lab.panels.live.run import Run
-from labkit.lab.panels.live.turn import MOST, ROWS, direction
+from labkit.lab.panels.live.turn import MOST, ROWS
 from tests.lab.panels.conftest import in_loop
 
 
@@ -278,33 +276,3 @@ def test_a_knob_waits_for_a_prediction_that_can_be_skipped():
     assert "?" not in lab.controls._texts["gain"].value
     lab.controls.set(gain=2.0)
     assert "?" in lab.controls._texts["gain"].value
-
-
-# A case in which the panel said what was false
-
-
-def said_of(experiment, problem, steps, **turned):
-    """What the panel says, and what two runs by themselves come to."""
-    lab = LiveLab(experiment, *problem)
-    alone = [Run(experiment, problem, vars(lab.controls.value)) for _ in range(2)]
-    lab.run(steps)
-    lab.controls.set(**turned)
-    lab.run(ROWS)
-    for run in alone:
-        while run.count < steps and run.advance():
-            pass
-        run.tell(turned if run is alone[1] else {})
-        while run.count < steps + ROWS and run.advance():
-            pass
-    return lab, *(run.measured[-1] for run in alone)
-
-
-def test_label_noise_in_mid_run_is_not_said_to_help():
-    three = compare.race_of("RLS", "SGD", "Adam")
-    problem = compare.spirals(), compare.middle_values(), 8
-    lab, without, turned = said_of(three, problem, 30, label_noise=0.9)
-    values = without["Adam"], turned["Adam"]
-    told = "after 10 steps: Adam's error {:.3g} without, {:.3g} with".format(*values)
-    assert lab.outcome.value == f"{told}: {direction(*values)}"
-    assert "down" not in lab.outcome.value
-    assert values[1] < lab.trace.rows[29]["Adam"]  # though the error falls meanwhile

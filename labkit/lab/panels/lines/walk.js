@@ -1,7 +1,7 @@
 // The line stepper in a page: walks the stops that were recorded and asks no kernel.
 // What is walked stands as JSON beside it, made by labkit.lab.panels.lines.walk.
 
-const KEYS = { ArrowLeft: "back", ArrowRight: "next", Home: "first", End: "last" };
+const KEYS = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }; // stops
 
 function make(tag, parts = {}, ...inside) {
   const made = Object.assign(document.createElement(tag), parts);
@@ -10,53 +10,49 @@ function make(tag, parts = {}, ...inside) {
 }
 
 function walk(root, data) {
-  const told = data.stops.filter((stop) => stop.equations.length);
-  let stops = told.length ? told : data.stops;
-  let [position, turn] = [0, 0];
+  const { stops } = data;
+  const told = stops.filter((stop) => stop.equations.length);
+  let [stop, turn] = [told[0] ?? stops[0], 0];
 
   const part = (name, tag = "div") => make(tag, { className: `labkit-line-${name}` });
-  const button = (name, textContent) =>
-    make("button", { textContent, className: `labkit-line-${name}`, onclick: () => moves[name]() });
+  const button = (name, textContent, by) =>
+    make("button", { textContent, className: `labkit-line-${name}`, onclick: () => move(by) });
   const slider = (name, css, moved) => {
     const oninput = () => moved(input.valueAsNumber - 1);
     const input = make("input", { type: "range", min: 1, className: css, oninput });
     return [input, make("label", {}, `${name} `, input)];
   };
+  const walked = () => (every.checked ? stops : told);
   const go = (to, turned = 0) => {
-    position = Math.min(Math.max(to, 0), stops.length - 1);
-    turn = Math.min(Math.max(turned, 0), stops[position].turns.length - 1);
+    stop = to;
+    turn = Math.min(turned, stop.turns.length - 1);
     show();
   };
-  const show_all = (wanted, stop = stops[position]) => {
-    every.checked = wanted;
-    stops = wanted || !told.length ? data.stops : told;
-    const after = stops.findIndex((other) => other.number >= stop.number);
-    go(after < 0 ? stops.length - 1 : after, turn);
+  const move = (by) => {
+    const all = walked();
+    go(all[Math.min(Math.max(all.indexOf(stop) + by, 0), all.length - 1)]);
   };
   // To a line that ran; where only equations are walked, it may be none of these.
   const jump = (ran) => {
-    const there = stops.findIndex((stop) => ran.includes(stop));
-    if (there < 0) show_all(true, ran[0]);
-    else go(there);
-  };
-  const moves = {
-    first: () => go(0),
-    back: () => go(position - 1),
-    next: () => go(position + 1),
-    last: () => go(stops.length - 1),
+    const there = ran.find((each) => walked().includes(each));
+    every.checked ||= !there;
+    go(there ?? ran[0]);
   };
 
   const [status, equation, symbols] = [part("status", "p"), part("equation"), part("symbols", "p")];
   const [picture, source, values] = [part("picture"), part("source"), part("values")];
   const every = make("input", { type: "checkbox", className: "labkit-line-every" });
-  const [line, line_label] = slider("line", "labkit-line", (to) => go(to));
-  const [turns, turns_label] = slider("turn", "labkit-line-turn", (to) => go(position, to));
+  const [line, line_label] = slider("line", "labkit-line", (to) => go(walked()[to]));
+  const [turns, turns_label] = slider("turn", "labkit-line-turn", (to) => go(stop, to));
   status.setAttribute("role", "status");
-  every.addEventListener("change", () => show_all(every.checked));
-  every.disabled = !told.length || told.length === data.stops.length;
+  every.addEventListener("change", () => {
+    const all = walked();
+    go(all.find(({ number }) => number >= stop.number) ?? all.at(-1), turn);
+  });
+  every.disabled = !told.length || told.length === stops.length;
   every.checked = !told.length;
   const bar = part("bar");
-  bar.append(button("back", "Back"), button("next", "Next"), line_label, turns_label);
+  bar.append(button("back", "Back", -1), button("next", "Next", 1), line_label, turns_label);
   bar.append(make("label", {}, every, " every line, not only equations"));
   const aside = make("div", {}, equation, symbols, ...(data.pictures ? [picture] : []), values);
   const both = part("both");
@@ -67,7 +63,7 @@ function walk(root, data) {
   const places = data.functions.map(({ title, lines }, number) => {
     const block = make("pre", { className: "labkit-source", tabIndex: 0 });
     for (const [n, text] of lines) {
-      const ran = data.stops.filter((stop) => stop.function === number && stop.lit.includes(n));
+      const ran = stops.filter((stop) => stop.function === number && stop.lit.includes(n));
       const row = make("div", { className: ran.length ? "ran" : "" });
       row.textContent = `${String(n).padStart(4)}  ${text || " "}`;
       row.dataset.line = n;
@@ -77,7 +73,7 @@ function walk(root, data) {
     return [make("b", { textContent: title }), block];
   });
 
-  function light(stop) {
+  function light() {
     const [title, block] = places[stop.function];
     if (source.lastChild !== block) source.replaceChildren(title, block);
     let first = null;
@@ -92,21 +88,21 @@ function walk(root, data) {
   }
 
   function show() {
-    const stop = stops[position];
-    const now = stop.turns[turn];
-    Object.assign(line, { max: stops.length, value: position + 1 });
+    const [now, all] = [stop.turns[turn], walked()];
+    const place = all.indexOf(stop) + 1;
+    Object.assign(line, { max: all.length, value: place });
     Object.assign(turns, { max: stop.turns.length, value: turn + 1 });
     const loop = stop.turns.length > 1;
     turns_label.hidden = !loop;
     const of_turns = loop ? `, turn ${turn + 1} of ${stop.turns.length}` : "";
     const where = `${data.functions[stop.function].title}, line ${stop.line}`;
-    status.textContent = `stop ${position + 1} of ${stops.length}${of_turns}: ${where}`;
+    status.textContent = `stop ${place} of ${all.length}${of_turns}: ${where}`;
     equation.innerHTML = stop.equations.map((i) => data.equations[i]).join("") || "<div> </div>";
     symbols.innerHTML = now.symbols.map((i) => data.symbols[i]).join("; ");
     if (data.pictures) picture.innerHTML = data.pictures[now.picture];
     const rows = now.rows.map((i) => data.rows[i]).join("");
     values.innerHTML = `<table class="labkit-values">${data.head}${rows}</table>`;
-    light(stop);
+    light();
   }
 
   root.tabIndex = -1;
@@ -117,7 +113,7 @@ function walk(root, data) {
     if (own || KEYS[key]) event.stopPropagation(); // JupyterLab takes arrows for cells
     if (own || !KEYS[key]) return;
     event.preventDefault();
-    moves[KEYS[key]]();
+    move(KEYS[key]);
   });
   root.addEventListener("click", ({ target }) => {
     if (!target.closest("button, input, label")) root.focus({ preventScroll: true });
