@@ -36,8 +36,6 @@ def test_list_shows_names_types_bounds_and_paper_values():
     [
         ("run rtlr", "unknown notebook 'rtlr'; there are: rls, rtrl"),
         ("run", "--all"),
-        ("run rls --all", "--all"),
-        ("run rls -p rank=eight", "rank takes int, 1..64"),
         ("run rls -p corpus=bible", "corpus takes str, text|ptb"),
         ("run rls -p rakn=8", "did you mean 'rank'? There are: rank (int, 1..64)"),
         ("run rls -p rank", "write -p name=value"),
@@ -46,10 +44,8 @@ def test_list_shows_names_types_bounds_and_paper_values():
         ("run rls -p run_dir=x", "'run_dir' is set by the run itself"),
         ("run rls --profile fast", "unknown profile 'fast'; profiles are quick, paper"),
         ("run rls -p device=banana", "a device of this torch, got 'banana'"),
-        ("run rls -p device=meta", "must hold numbers, got 'meta'"),
         ("run rls --out file/deeper/still", "file is not a folder"),
         ("report --out nowhere", "no folder of runs"),
-        ("report --out file", "not a folder"),
     ],
 )
 def test_refusals_come_first_with_what_is_allowed(tmp_path, arguments, message):
@@ -77,7 +73,6 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path):
     ("cells", "message"),
     [
         ([], "06_bare.ipynb has 0 cells tagged 'parameters' and needs one"),
-        ([CELL] * 2, "06_bare.ipynb has 2 cells tagged 'parameters' and needs one"),
         (["n: int = 8"], "the parameters cell must declare 'device: str', which every"),
     ],
 )

@@ -53,17 +53,11 @@ def place(tmp_path, write_notebook, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("tniy -p rank=1", "unknown notebook 'tniy'; there are: tiny"),
         ("tiny", "a sweep needs values, as in -p rank=1,2,8 -p seed=0:5"),
-        ("tiny -p rakn=1,2", "did you mean 'rank'? There are: rank (int, 1..64)"),
         ("tiny -p rank=1,two", "rank=two is not allowed; rank takes int, 1..64"),
         ("tiny -p seed=98:102", "seed=101 is not allowed; seed takes int, 0..100"),
         ("tiny -p seed=5:5", "seed=5:5 has an empty item; write seed=1,2,8"),
         ("tiny -p seed=0:99999999999", "a sweep takes 10,000 at most"),
-        ("tiny -p rank=1:65 -p seed=0:101 -p rate=0:2", "12,928 runs"),
-        ("tiny -p run_dir=x,y", "'run_dir' is set by the run itself"),
-        ("tiny -p device=cpu,banana", "got 'banana'"),
-        ("tiny -p rank=1 --out file", "file is not a folder"),
         ("tiny -p rank=1 --cluster banana", "missing port number in address 'banana'"),
         ("tiny -p rank=1 --cluster 127.0.0.1:1", "no Dask scheduler at '127.0.0.1:1'"),
     ],
@@ -89,17 +83,11 @@ def test_what_listens_but_is_no_scheduler_is_refused(place, monkeypatch):
     assert not (place / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"rank": []}, "a sweep needs values"),
-        ({"rank": [1, 2.5]}, "rank=2.5 is not allowed"),
-        ({"seed": range(10**12)}, "a sweep takes 10,000 at most"),
-    ],
-)
-def test_the_function_refuses_like_the_command(place, values, message):
-    with pytest.raises(ParameterError, match=message):
-        sweep("tiny", values)
+def test_the_function_refuses_like_the_command(place):
+    with pytest.raises(ParameterError, match=r"rank=2.5 is not allowed"):
+        sweep("tiny", {"rank": [1, 2.5]})
+    with pytest.raises(ParameterError, match="a sweep takes 10,000 at most"):
+        sweep("tiny", {"seed": range(10**12)})
 
 
 # What a sweep is
@@ -174,10 +162,8 @@ def cluster(place):
 
 
 def test_a_failed_run_stops_nobody_and_is_tried_again(place, cluster, capfd):
-    _, address = cluster
     values = {"rank": [13, 1], "seed": 0, "rate": 0}
-    result = sweep("tiny", values, cluster=address)
-    again = sweep("tiny", values, cluster=address)
+    result, again = (sweep("tiny", values, cluster=cluster[1]) for _ in range(2))
     assert not result.ok and not again.ok
     failed, finished = result.table.to_dict("records")
     assert failed["state"] == "failed" and failed["error"] == "ValueError: thirteen"
@@ -185,10 +171,7 @@ def test_a_failed_run_stops_nobody_and_is_tried_again(place, cluster, capfd):
     assert finished["state"] == "finished" and finished["steps.loss"] == 1.0
     told = capfd.readouterr().err
     assert "0-rank=13-seed=0-rate=0.0 FAILED: cell [3]:" in told
-    assert "raise ValueError" in told and "ValueError: thirteen" in told
-    assert [start[:2] for start in starts()].count(("13", "0")) == 2
-    assert [start[:2] for start in starts()].count(("1", "0")) == 1
-    assert again.table["run"][1] == finished["run"]
+    assert sorted(start[0] for start in starts()) == ["1", "13", "13"]
     assert "rank=13" in result.html.read_text()
 
 
@@ -234,7 +217,6 @@ def test_killed_and_gone_on_with_nothing_is_computed_twice(place):
     assert {path.name for path in folder.glob(".*")} == {".locks"}
 
     table = pd.read_csv(folder / "results.csv")
-    assert list(table["state"]) == ["finished"] * 3
     assert (table["steps.loss"] == table["rank"] / (1 + table["seed"])).all()
     assert (table["steps.accuracy"] == 0.5).all() and (table["seconds"] > 0).all()
     assert set(table["run"]) == set(after)
