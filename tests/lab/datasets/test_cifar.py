@@ -7,8 +7,6 @@ import pytest
 import torch
 
 from labkit.lab.datasets import (
-    ChecksumError,
-    DatasetUnavailable,
     available,
     load,
 )
@@ -94,39 +92,16 @@ def test_what_is_whole_goes_before_a_part(folder, put, recwarn):
     assert not recwarn.list
 
 
-def test_what_is_not_here_is_refused_with_how_to_get_it(put):
-    put(some(FIRST))
-    assert not available()["cifar10"].here
-    message = r"(?s)cifar10/cifar-10-binary\.tar\.gz is not .*127\.0\.0\.1:9.*by hand"
-    with pytest.raises(DatasetUnavailable, match=message):
-        load("cifar10", "test")
-
-
-@pytest.mark.filterwarnings("ignore:cifar10")
-@pytest.mark.parametrize("path", [BATCHES["train"][1], ARCHIVE])
-def test_another_file_is_refused(put, path):
-    put({path: batch(7, n=3)})
-    with pytest.raises(ChecksumError, match=rf"{path} is not the expected"):
-        load("cifar10")
-
-
-FIRST_BATCH = [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981]
-FIRST_THOUSAND = [103, 89, 100, 103, 90, 86, 112, 102, 106, 109]
-
-
 @pytest.mark.real_data
 @pytest.mark.filterwarnings("ignore:cifar10")
-@pytest.mark.parametrize(
-    ("split", "n", "counts"),
-    [("train", 10_000, FIRST_BATCH), ("test", 1000, FIRST_THOUSAND)],
-)
-def test_the_first_records(split, n, counts):
+def test_the_first_records():
     # Holds for a whole set as well as for the part that may be here instead.
-    data = load("cifar10", split)
-    assert data.inputs.shape[1:] == (3, 32, 32) and data.inputs.dtype == torch.float32
-    assert torch.bincount(data.targets[:n]).tolist() == counts
+    data = load("cifar10")
+    counts = [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981]
+    assert torch.bincount(data.targets[:10_000]).tolist() == counts
     assert data.inputs.min() == 0 and data.inputs.max() == 1
-    # The published means of all 50,000 are known; a fifth, or a fiftieth, comes near.
+    # The published means of all 50,000 are known; a fifth comes near.
     published = torch.tensor([0.4914, 0.4822, 0.4465])
     mean = data.inputs.mean(dim=(0, 2, 3))
     torch.testing.assert_close(mean, published, rtol=0, atol=0.01)
+    assert load("cifar10", "test").targets[:1000].bincount()[0] == 103
