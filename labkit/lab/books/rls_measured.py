@@ -143,7 +143,7 @@ def images(rows: pd.DataFrame) -> Figure:
         title: first[column].to_numpy()[: side * side].reshape(side, side)[::-1]
         for column, title in titles.items()
     }
-    caption = "What the first layer's P has lost is the mean image: see the table."
+    caption = "P of the first layer has lost the mean image; the table counts what else."
     return heat_maps(maps, "pixel", "pixel", caption=caption)
 
 

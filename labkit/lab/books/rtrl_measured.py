@@ -16,8 +16,8 @@ from labkit.lab.books.rtrl_training import (
 )
 from labkit.lab.books.shared import judged
 from labkit.lab.datasets import Text
-from labkit.lab.panels.figures.captions import Figure, describe, panel_text
-from labkit.lab.panels.figures.theme import axis, layout
+from labkit.lab.panels import curves
+from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.measured import Finding, Measurement
 from labkit.rtrl.learners import label
 
@@ -91,22 +91,24 @@ def less_noise(rows: pd.DataFrame) -> Finding:
 
 
 def figure(rows: pd.DataFrame) -> Figure:
-    """Draw the relative variance of each method, before and after training."""
-    means = rows.groupby(["network", "method"], sort=False)[VARIANCE].mean()
-    marks = {"type": "scatter", "mode": "markers", "marker": {"size": 10}}
-    data = [
-        marks | {"name": of, "x": means[of].tolist(), "y": means[of].index.tolist()}
+    """Draw the relative variance by terms, before and after training."""
+    named = rows.assign(name=rows["method"].str.replace(r"^\d+-", "", regex=True))
+    means = named.groupby(["network", "name", "terms"], sort=False)[VARIANCE].mean()
+    panels = {
+        of.capitalize(): {
+            name: (found.index.get_level_values("terms"), found)
+            for name, found in means[of].groupby("name", sort=False)
+        }
         for of in (UNTRAINED, TRAINED)
-    ]
-    made = layout(height=420)
-    made["xaxis"] = axis("relative variance of the gradient") | {"type": "log"}
-    made["yaxis"] = {"autorange": "reversed", "automargin": True}
-    caption = (
-        "Training makes the gradient harder to follow for each method. OK's terms are "
-        "worth far more than as many averaged copies of KF-RTRL."
+    }
+    return curves(
+        panels,
+        "terms, copies or steps",
+        VARIANCE,
+        log_y=True,
+        caption="OK's terms are worth far more than as many averaged copies of "
+        "KF-RTRL. Training makes the gradient harder to follow for each method.",
     )
-    words = [panel_text("Noise of all methods", "method", VARIANCE)]
-    return describe({"data": data, "layout": made}, caption, words)
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
