@@ -143,7 +143,7 @@ def images(rows: pd.DataFrame) -> Figure:
         title: first[column].to_numpy()[: side * side].reshape(side, side)[::-1]
         for column, title in titles.items()
     }
-    caption = "P of the first layer has lost the mean image; the table counts what else."
+    caption = "The first P has lost the mean image; the table counts what else it lost."
     return heat_maps(maps, "pixel", "pixel", caption=caption)
 
 
