@@ -15,8 +15,7 @@ import pandas as pd
 import torch
 
 from labkit.lab.books.rtrl_training import Network, make_learner, new_network
-from labkit.lab.claims import NO, YES
-from labkit.lab.compare.rules import (
+from labkit.lab.books.rules import (
     AUTOENCODERS,
     CLASSIFIERS,
     DECAY,
@@ -26,6 +25,7 @@ from labkit.lab.compare.rules import (
     in_layers,
     optimizer_rule,
 )
+from labkit.lab.claims import NO, YES
 from labkit.lab.problem import Problem, load_problem, percent, squared_error
 from labkit.lab.race import FAILURES, Race, spread
 from labkit.lab.runs.jobs import Checkpoint

@@ -22,8 +22,6 @@ def seconds_of(
     job, rows = job_of(data), []
     for number in range(rounds):
         for label, rule in job.rules.items():
-            if label == "SOAP":  # needs a package that labkit does not ask for
-                continue
             (values,) = halton(rule.ranges, 1)
             began = time.process_time()
             for _ in job.looks(data, rule, values, 0, "tune", **sizes):

@@ -17,11 +17,8 @@ CORE.remove("labkit.__main__")
 PLAIN = [f"labkit.lab.{name}" for name in ("claims", "problem", "race", "tuning")]
 PLAIN += [f"labkit.lab.{name}" for name in ("datasets", "runs", "runs.jobs", "command")]
 PLAIN += ["reproduction.command", "reproduction.pages", "reproduction.units"]
-TRAINING = {*PAPERS, "compare"} - {"broad", "bpls", "rls", "rtrl", "hessian_free"}
-PLAIN += [
-    f"labkit.lab.books.{book}_training" for book in ("rls", "rtrl", "hessian_free")
-]
-PLAIN += [f"labkit.lab.{book}.training" for book in sorted(TRAINING)]
+BOOKS = "rls_training", "rtrl_training", "hessian_free_training", "rules"
+PLAIN += [f"labkit.lab.books.{name}" for name in BOOKS]
 PLAIN += [f"reproduction.{paper}" for paper in (*PAPERS, "rtrl_noise")]
 # pandas and typer are the lab's; torch brings the other two
 NEEDED = {"pandas", "typer", "filelock", "jinja2"}

@@ -21,7 +21,7 @@ tell()
 """
 SCRIPT = """
 import labkit.rtrl, labkit.broad, labkit.rls, labkit.bpls
-import labkit.lab.panels, labkit.lab.race, labkit.lab.compare.rules
+import labkit.lab.panels, labkit.lab.race, labkit.lab.books.rules
 """
 LATER = """
 from labkit.threads import set_threads

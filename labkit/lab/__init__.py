@@ -68,6 +68,5 @@ __getattr__, __dir__, __all__ = lazily(
         "race": ("Race", "View", "race_figure", "run_race", "spread"),
         "tuning": ("Comparison", "Rule", "Sizes", "halton"),
         "runs": ("report", "run", "sweep"),
-        "compare": (),
     },
 )

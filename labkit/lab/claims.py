@@ -8,14 +8,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from labkit.check import (
-    NUMBER,
-    Range,
-    check_kind,
-    check_options,
-    integer,
-)
-
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
 
@@ -27,25 +19,13 @@ RECORDED = Path(__file__).with_name("claims.csv")
 RACE = Path(__file__).with_name("race.html")
 
 
-Row = Mapping[str, float] | pd.Series  # with ``mean`` and ``sd``
-ROW = Range(
-    "a mapping or Series with the numbers mean and sd",
-    lambda row: (
-        isinstance(row, Mapping | pd.Series)
-        and NUMBER.holds(row.get("mean"))
-        and NUMBER.holds(row.get("sd"))
-    ),
-)
-
-
-def plus_minus(row: Row, unit: str = "%", digits: int = 1) -> str:
-    """Write a row of :func:`labkit.lab.race.spread`, such as ``97.1 ± 0.3 %``.
+def plus_minus(
+    row: Mapping[str, float] | pd.Series, unit: str = "%", digits: int = 1
+) -> str:
+    """Write mean and sd, as :func:`labkit.lab.race.spread` has: ``97.1 ± 0.3 %``.
 
     One seed has no spread, and then none is written.
     """
-    check_options(
-        {"row": row, "digits": digits}, {"row": ROW, "digits": integer(0, 99)}
-    )
     if math.isnan(row["mean"]):
         return "failed"
     sd = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.{digits}f}"
@@ -54,13 +34,8 @@ def plus_minus(row: Row, unit: str = "%", digits: int = 1) -> str:
 
 def folded(table: "pd.DataFrame | Styler", summary: str) -> "Page":
     """Return a table that a click on its summary opens."""
-    from pandas.io.formats.style import Styler
-
     from labkit.lab.panels.figures.shown import Page
 
-    kinds = pd.DataFrame, Styler
-    check_kind("table", table, kinds, "a pandas DataFrame or Styler")
-    check_kind("summary", summary, str, "a str")
     head = f"<summary>{html.escape(summary)}</summary>"
     return Page(f"<details>{head}{table.to_html()}</details>", summary)
 
@@ -97,7 +72,6 @@ def recorded(paper: str) -> pd.DataFrame:
     ------
     ValueError : if no claims of a paper of this name are recorded
     """
-    check_kind("paper", paper, str, "the name of a paper")
     table = pd.read_csv(RECORDED, keep_default_na=False, dtype=str)
     mine = table[table["paper"] == paper].drop(columns="paper")
     if mine.empty:

@@ -2,8 +2,8 @@ r"""Refine a network of one hidden layer by Gauss-Newton sweeps; ours, not a pap
 
 Where BPLS corrects hidden values, clamps them and inverts the activation, a sweep moves
 the pre-activations by what removes the residual to first order. It needs no clamp and
-no inverse, so any activation with a slope for each unit will do. With the identity and
-no damping the move is (5') of BPLS.
+no inverse. The hidden units are tanh; with the identity and no damping the move would
+be (5') of BPLS.
 
 The output layer has a constant unit beside the hidden ones. It is fitted to one-hot
 labels or values by least squares, on all samples in every sweep.
@@ -11,46 +11,35 @@ labels or values by least squares, on all samples in every sweep.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from labkit.bpls.activations import Activation, activation
 from labkit.bpls.solve import Factor, cross, factor, solve_layer
-from labkit.check import POSITIVE, check_options, integer
 from labkit.clock import Clock
 from labkit.errors import DivergedError
 
-RIDGE = 1e-3  # relative, of both layers
-SCALE = 0.3  # of the initial weights; with 1 tanh units start saturated
-RANGES = {"sweeps": integer(0), "alpha": POSITIVE, "mu": POSITIVE, "ridge": POSITIVE}
+Weights = tuple[Tensor, Tensor]  # W_1 (M, N); W_2 (N + 1, J), last the constant unit's
 
 
 class State(NamedTuple):
     """The network and its values on all samples."""
 
-    W1: Tensor  # (M, N)
-    Z: Tensor  # (D, N) pre-activations X W_1
-    H: Tensor  # (D, N) a(Z)
-    W2: Tensor  # (N + 1, J), its last row for the constant unit
+    weights: Weights
+    H: Tensor  # (D, N) tanh(X W_1)
     R: Tensor  # (D, J) residual
 
 
-@dataclass(frozen=True)
-class Sweep:
+class Sweep(NamedTuple):
     """The result of a sweep; of sweep 0, the output layer's solve alone."""
 
     walk: int  # sweeps so far
-    misses: int | None  # None for values
-    accuracy: float | None  # 1 - misses / D
-    rmse: float | None  # of all outputs; None for labels
-    kept: bool  # whether this is the best so far
+    error: float  # misses, or of values the rms of the residual
     seconds: float  # computing time of the sweep
-    weights: tuple[Tensor, Tensor] = field(repr=False)  # (M, N) and (N + 1, J)
-    best: tuple[Tensor, Tensor] = field(repr=False)
+    weights: Weights
+    best: Weights  # of the least error so far
 
 
 def gauss_newton_targets(R: Tensor, W: Tensor, slope: Tensor, mu: float) -> Tensor:
@@ -95,7 +84,6 @@ def sweep(
     B: Tensor,
     state: State,
     regular: Factor,
-    a: Activation,
     *,
     alpha: float,
     mu: float,
@@ -111,31 +99,29 @@ def sweep(
     The output layer is then solved again by `with_output`. Cost 2 D M N multiply-adds,
     and the output layer's solve.
     """
-    slope = a.slope(state.Z, state.H)
-    dZ = gauss_newton_targets(state.R, state.W2[:-1], slope, mu)
-    W1 = state.W1 + alpha * regular.solve(cross(X, dZ))  # (4), (5)
-    return with_output(X, B, W1, a, ridge)
+    W1, W2 = state.weights
+    dZ = gauss_newton_targets(state.R, W2[:-1], 1 - state.H.square(), mu)
+    W1 = W1 + alpha * regular.solve(cross(X, dZ))  # (4), (5)
+    return with_output(X, B, W1, ridge)
 
 
-def with_output(X: Tensor, B: Tensor, W1: Tensor, a: Activation, ridge: float) -> State:
+def with_output(X: Tensor, B: Tensor, W1: Tensor, ridge: float) -> State:
     """Solve the output layer on the hidden values of W_1 and the constant unit."""
-    Z = X @ W1
-    H = a.value(Z)
+    H = (X @ W1).tanh()
     A = F.pad(H, (0, 1), value=1)
     W2, _ = solve_layer(A, B, ridge=ridge)
-    return State(W1, Z, H, W2, B - A @ W2)
+    return State((W1, W2), H, B - A @ W2)
 
 
 def refine(
     X: Tensor,
     Y: Tensor,
     W1: Tensor,
-    a: str | Activation = "tanh",
     *,
     sweeps: int = 10,
     alpha: float = 2.0,
     mu: float = 1e-2,
-    ridge: float = RIDGE,
+    ridge: float = 1e-3,
 ) -> Iterator[Sweep]:
     """Refine by Gauss-Newton sweeps, and yield one `Sweep` for each.
 
@@ -149,7 +135,6 @@ def refine(
     Y : (D, J) tensor of values, or (D,) int64 tensor of labels
         The largest label determines the number of classes.
     W1 : (M, N) tensor, where the hidden layer starts; U[-0.3, 0.3] suits images
-    a : str or Activation, any but softmax, whose slope is not one number per unit
     sweeps : int >= 0
     alpha : float > 0
         Step; 1 is the plain Gauss-Newton step, 2 takes about half the sweeps.
@@ -158,53 +143,31 @@ def refine(
 
     Raises
     ------
-    ValueError
-        A softmax; options out of range.
     DivergedError
         An error that is not finite, for instance if values are too large to be squared.
     """
-    a = activation(a)
-    check_options({"sweeps": sweeps, "alpha": alpha, "mu": mu, "ridge": ridge}, RANGES)
-    if a.slope is None:
-        raise ValueError(
-            f"the refinement needs one slope per hidden unit, and {a.name!r} couples "
-            "the units of a layer; use tanh or sigmoid, say"
-        )
     best, least, labelled = None, math.inf, Y.dtype == torch.int64
     clock = Clock(X.device)
     with clock:
         B = F.one_hot(Y).to(X.dtype) if labelled else Y
         regular = factor(X, ridge)
-        state = with_output(X, B, W1, a, ridge)
-    for tau in range(sweeps + 1):
+        state = with_output(X, B, W1, ridge)
+    for walk in range(sweeps + 1):
         with clock:
-            if tau:
-                state = sweep(X, B, state, regular, a, alpha=alpha, mu=mu, ridge=ridge)
-            rmse = float(state.R.square().mean().sqrt())
-            wrong = (B - state.R).argmax(-1) != Y if labelled else None
-            misses = int(wrong.sum()) if labelled else None
-        if not math.isfinite(rmse):
-            raise DivergedError(f"sweep {tau}: the error is not finite")
-        weights, error = (state.W1, state.W2), misses if labelled else rmse
-        kept = error < least
-        if kept:
-            best, least = weights, error
-        yield Sweep(
-            walk=tau,
-            misses=misses,
-            accuracy=1 - misses / len(X) if labelled else None,
-            rmse=None if labelled else rmse,
-            kept=kept,
-            seconds=clock.seconds,
-            weights=weights,
-            best=best,
-        )
+            if walk:
+                state = sweep(X, B, state, regular, alpha=alpha, mu=mu, ridge=ridge)
+            error = rms = float(state.R.square().mean().sqrt())
+            if labelled:
+                error = int(((B - state.R).argmax(-1) != Y).sum())
+        if not math.isfinite(rms):
+            raise DivergedError(f"sweep {walk}: the error is not finite")
+        if error < least:
+            best, least = state.weights, error
+        yield Sweep(walk, error, clock.seconds, state.weights, best)
         clock = Clock(X.device)
 
 
-def refined_scores(
-    X: Tensor, weights: tuple[Tensor, Tensor], a: str | Activation
-) -> Tensor:
-    """Compute the outputs (D, J) of a refined network, [a(X W_1), 1] W_2."""
+def refined_scores(X: Tensor, weights: Weights) -> Tensor:
+    """Compute the outputs (D, J) of a refined network, [tanh(X W_1), 1] W_2."""
     W1, W2 = weights
-    return activation(a).value(X @ W1) @ W2[:-1] + W2[-1]
+    return (X @ W1).tanh() @ W2[:-1] + W2[-1]

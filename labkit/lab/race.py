@@ -13,12 +13,7 @@ import pandas as pd
 import torch
 
 from labkit.broad import NotPositiveDefinite
-from labkit.check import (
-    FUNCTION,
-    check_kind,
-    check_options,
-    integer,
-)
+from labkit.check import COUNT, check_options
 from labkit.errors import DivergedError
 from labkit.rls import NumericalError
 
@@ -30,9 +25,6 @@ FAILURES = (
     torch.linalg.LinAlgError,
 )
 CLOCKS = ("epoch", "passes", "rows", "symbols", "seconds")  # a failure keeps these
-
-MANY = integer(1, 10_000)  # runs
-
 
 Runner = Callable[[int], Iterator[Mapping[str, float]]]
 
@@ -90,9 +82,7 @@ def race_rows(
 
     A runner may yield None between two looks, where a page may be heard.
     """
-    check_options({"seeds": seeds}, {"seeds": MANY})
-    check_kind("runners", runners, Mapping, "a mapping of labels to functions")
-    check_options(runners, dict.fromkeys(runners, FUNCTION), "runners")
+    check_options({"seeds": seeds}, {"seeds": COUNT})
     done, total = 0, seeds * len(runners)
     for seed in range(seeds):
         for label, runner in runners.items():
@@ -133,11 +123,6 @@ def spread(looks: pd.DataFrame, column: str, *also: str) -> pd.DataFrame:
     -------
     DataFrame, indexed by label: ``mean``, ``sd`` and the columns ``also``
     """
-    check_kind("looks", looks, pd.DataFrame, "a table of looks")
-    if "label" not in looks:
-        raise ValueError(f"looks must have a column label, got {[*looks.columns]}")
-    for name in (column, *also):
-        check_kind("column", name, str, "the name of a column")
     looks = looks.reindex(columns=["label", column, *also])  # a failure may lack one
     grouped = looks.groupby("label", sort=False)
     mean = grouped[column].agg(lambda values: values.mean(skipna=False))
@@ -168,22 +153,9 @@ def race_figure(result: Race, views: Sequence[View], **style: object) -> "Figure
     result : Race
     views : sequence of View
     style : keywords of :func:`labkit.lab.panels.curves`, such as ``caption``
-
-    Raises
-    ------
-    TypeError, ValueError
-        If there is no view, or the runs have no column of one.
     """
     from labkit.lab.panels import curves
 
-    check_kind("result", result, Race, "a Race; see run_race")
-    check_kind("views", views, (list, tuple), "a list of views")
-    for view in views:
-        check_kind("a view", view, View, "a View")
-        for column in (view.x, view.y):
-            if column not in result.runs:
-                known = ", ".join(map(str, result.runs))
-                raise ValueError(f"the runs have no column {column!r}, but {known}")
     panels = {view.title: {} for view in views}
     for label, runs in result.runs.groupby("label", sort=False):
         looks = runs.groupby("look")

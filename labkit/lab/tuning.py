@@ -1,20 +1,17 @@
-"""Learning rules with ranges, which are tuned equally and compared by one score.
+"""Learning rules with ranges, which are tuned equally and compared by one error.
 
 A :class:`Comparison` makes runners of its rules. Tuning, a race and a race under noise
 are all one :func:`~labkit.lab.race.race_rows` of such runners.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
 import torch
 from torch import Tensor
 
 from labkit.check import (
     COUNT,
-    NOT_NEGATIVE,
     POSITIVE,
     Range,
     check_kind,
@@ -47,13 +44,11 @@ class Sizes:
     passes : int, rows handed to it at most, in multiples of the training rows
     batch : int, rows of a minibatch
     hidden : int, hidden units
-    rank : int, of OK
     """
 
     passes: int
     batch: int
     hidden: int
-    rank: int = 1
 
     def __post_init__(self) -> None:
         check_options(vars(self), dict.fromkeys(vars(self), COUNT))
@@ -92,26 +87,20 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """One task, the rules that can do it, and the score that judges them all.
+    """One task, the rules that can do it, and the error that judges them all.
 
     Attributes
     ----------
-    name : str, in tables
     problem : Problem
     rules : mapping of label to Rule
     sizes : Sizes
-    score : callable, from outputs and targets to a number
-    shares : bool
-        Whether the score is a share of rows [%], which is better when it is higher.
-        Otherwise it is an error, which is better when it is lower.
+    error : callable, from outputs and targets to a number, the smaller the better
     """
 
-    name: str
     problem: Problem
     rules: Mapping[str, Rule]
     sizes: Sizes
-    score: Callable[[Tensor, Tensor], float]
-    shares: bool = True
+    error: Callable[[Tensor, Tensor], float]
 
     def runner(
         self,
@@ -123,27 +112,22 @@ class Comparison:
         gradient_noise: float = 0.0,
         **noise: float,
     ) -> Runner:
-        """Return a runner of a rule, whose looks have a score on rows it does not see.
+        """Return a runner of a rule; its looks have the error on rows it does not see.
 
-        The rule's clock stands still while it is scored.
+        The rule's clock stands still while it is judged.
 
         Parameters
         ----------
         label : str, name of the rule
         values : mapping, what is tuned of it
-        on : Labelled, optional, rows to score on; by default the test rows
+        on : Labelled, optional, rows to judge by; by default the test rows
         first : int, what seeds are counted from
         gradient_noise : float, level of noise on a rule's gradients, if it has any
         noise : levels of :func:`~labkit.lab.problem.with_noise`, on rows to learn from
         """
         check_options({"rule": label}, {"rule": one_of(self.rules)})
-        check_options(
-            {"gradient_noise": gradient_noise}, {"gradient_noise": NOT_NEGATIVE}
-        )
         rule = self.rules[label]
         disturbed = {"gradient_noise": gradient_noise} if gradient_noise else {}
-        if disturbed and not rule.gradients:
-            raise ValueError(f"{label} has no gradient that noise could be put on")
         on = self.problem.test if on is None else on
 
         def looks(seed: int) -> Iterator[dict[str, float]]:
@@ -151,8 +135,8 @@ class Comparison:
             run = rule.run(fit, self.sizes, values, first + seed, **disturbed)
             for passes, seconds, outputs in run:
                 with torch.no_grad():
-                    score = self.score(outputs(on.inputs), on.targets)
-                yield {"passes": passes, "seconds": seconds, "score": score}
+                    error = self.error(outputs(on.inputs), on.targets)
+                yield {"passes": passes, "seconds": seconds, "error": error}
 
         return looks
 
@@ -167,11 +151,6 @@ class Comparison:
         if noise.get("gradient_noise"):
             chosen = [(k, v) for k, v in chosen if self.rules[k].gradients]
         return {label: self.runner(label, v, **noise) for label, v in chosen}
-
-    def best(self, column: pd.Series) -> object:
-        """Return the first index at which a score is best. A failure never is."""
-        values = column.fillna(-math.inf if self.shares else math.inf)
-        return values.idxmax() if self.shares else values.idxmin()
 
 
 def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:

@@ -117,8 +117,7 @@ SCREENS = [
     """from labkit.lab.datasets import load
 from labkit.lab.books import bpls
 from labkit.lab.books.bpls_pair import PAIR
-from labkit.lab.books import broad
-from labkit.lab import compare
+from labkit.lab.books import broad, compare
 from labkit.lab.books import hessian_free
 from labkit.lab.books.hessian_free_bowl import BOWL
 from labkit.lab.books.hessian_free_training import load_images

@@ -6,17 +6,10 @@ import torch
 from hypothesis import given, strategies as st
 from torch.nn import functional as F
 
-from labkit.bpls import ACTIVATIONS, activation
 from labkit.errors import DivergedError
-from labkit.lab.gauss_newton import (
-    SCALE,
-    gauss_newton_targets,
-    refine,
-    refined_scores,
-)
+from labkit.lab.gauss_newton import gauss_newton_targets, refine, refined_scores
 from tests.bpls.conftest import IMAGES, blobs, images, randn, start
 
-ELEMENTWISE = [a.name for a in ACTIVATIONS.values() if a.slope]
 D, N, J = 20, 6, 3
 
 
@@ -24,15 +17,14 @@ def problem(seed=0):
     return randn(D, J, seed=seed), randn(N, J, seed=seed + 1)
 
 
-@pytest.mark.parametrize("name", ["identity", "sigmoid", "tanh", "softplus", "elu"])
-def test_without_damping_the_linearised_residual_is_gone(name):
-    a = activation(name)
+@pytest.mark.parametrize("units", ["identity", "tanh"])
+def test_without_damping_the_linearised_residual_is_gone(units):
     R, W = problem()
-    Z = randn(D, N, seed=2)
-    slope = a.slope(Z, a.value(Z))
+    slope = torch.ones(D, N) if units == "identity" else 1 - randn(D, N).tanh() ** 2
+    slope = slope.to(R)
     dZ = gauss_newton_targets(R, W, slope, 0)
     torch.testing.assert_close((dZ * slope) @ W, R, rtol=0, atol=1e-9)
-    if name == "identity":  # (5') of the paper's correction
+    if units == "identity":  # (5') of the paper's correction
         torch.testing.assert_close(dZ, R @ torch.linalg.pinv(W), rtol=0, atol=1e-9)
 
 
@@ -58,12 +50,11 @@ def test_saturated_units_and_zero_weights_stay_finite():
     assert float(gauss_newton_targets(R, 0 * W, slope, 1e-2).abs().max()) == 0
 
 
-@pytest.mark.parametrize("name", ELEMENTWISE)
-def test_one_sweep_by_hand(name):
+def test_one_sweep_by_hand():
     W1 = start(4, N)[0]
     X, y = blobs()
     X = X / 4
-    zeroth, first = refine(X, y, W1, name, sweeps=1, alpha=1.5, mu=0.1, ridge=1e-3)
+    zeroth, first = refine(X, y, W1, sweeps=1, alpha=1.5, mu=0.1, ridge=1e-3)
     B = F.one_hot(y).double().numpy()
 
     def ridge_fit(A, B):
@@ -71,15 +62,12 @@ def test_one_sweep_by_hand(name):
         lam = 1e-3 * np.trace(G) / len(G)
         return np.linalg.solve(G + lam * np.eye(len(G)), A.T @ B)
 
-    a, x = activation(name), X.numpy()
-    Z = X @ W1
-    H = a.value(Z)
+    x, H = X.numpy(), (X @ W1).tanh()
     A = np.hstack([H.numpy(), np.ones((60, 1))])
     W2 = ridge_fit(A, B)
     np.testing.assert_allclose(zeroth.weights[1].numpy(), W2, atol=1e-9)
-    R = B - A @ W2
-    R, W = torch.from_numpy(R), torch.from_numpy(W2[:-1])
-    dZ = gauss_newton_targets(R, W, a.slope(Z, H), 0.1)
+    R, W = torch.from_numpy(B - A @ W2), torch.from_numpy(W2[:-1])
+    dZ = gauss_newton_targets(R, W, 1 - H.square(), 0.1)
     expected = W1.numpy() + 1.5 * ridge_fit(x, dZ.numpy())
     np.testing.assert_allclose(first.weights[0].numpy(), expected, atol=1e-9)
 
@@ -90,35 +78,16 @@ def test_it_keeps_the_best_and_counts_right():
         W1 = start(4, N, seed=seed)[0]
         found = list(refine(X, y, W1, sweeps=15))
         assert [end.walk for end in found] == list(range(16))
-        counts = [end.misses for end in found]
+        counts = [end.error for end in found]
         each = [*(end.weights for end in found), found[-1].best]
-        outputs = [refined_scores(X, weights, "tanh") for weights in each]
+        outputs = [refined_scores(X, weights) for weights in each]
         missed = [int((S.argmax(1) != y).sum()) for S in outputs]
         assert missed == [*counts, min(counts)] and min(counts) < counts[0]
     values = list(refine(X, X[:, :2].sin(), W1, sweeps=5))
-    assert values[-1].misses is None
-    assert min(end.rmse for end in values) < values[0].rmse
-    S = refined_scores(X, values[-1].best, "tanh")
+    least = min(end.error for end in values)
+    S = refined_scores(X, values[-1].best)
     best = float((S - X[:, :2].sin()).square().mean().sqrt())
-    assert best == pytest.approx(min(end.rmse for end in values))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"a": "softmax"}, "one slope per hidden unit, and 'softmax' couples"),
-        ({"a": "gelu"}, "unknown activation 'gelu'"),
-        ({"sweeps": -1}, "sweeps must be an integer >= 0, got -1"),
-        ({"alpha": 0}, "alpha must be > 0 and finite, got 0"),
-        ({"mu": -1.0}, "mu must be > 0 and finite, got -1.0"),
-        ({"ridge": 0}, "ridge must be > 0 and finite, got 0"),
-    ],
-)
-def test_what_it_refuses(change, message):
-    X, y = blobs()
-    options = {"W1": start(4, N)[0]} | change
-    with pytest.raises(ValueError, match=message):
-        list(refine(X, y, **options))
+    assert best == pytest.approx(least) and least < values[0].error
 
 
 def test_an_error_that_is_not_finite_is_named():
@@ -142,10 +111,10 @@ def test_the_accuracies_at_ten_sweeps(name, seeds):
     X, X_test = (F.pad(x, (0, 1), value=1) for x in (X, X_test))
     trained, tested = [], []
     for seed in seeds:
-        (W1,) = start(785, 50, seed=seed, scale=SCALE, dtype=torch.float32)
-        found = list(refine(X, y, W1, "tanh", sweeps=10))
-        right = refined_scores(X_test, found[-1].best, "tanh").argmax(1) == y_test
-        trained.append(100 * max(end.accuracy for end in found))
+        (W1,) = start(785, 50, seed=seed, scale=0.3, dtype=torch.float32)
+        found = list(refine(X, y, W1, sweeps=10))
+        right = refined_scores(X_test, found[-1].best).argmax(1) == y_test
+        trained.append(100 - 100 * min(end.error for end in found) / len(X))
         tested.append(100 * float(right.double().mean()))
     low, least = BARS[name]
     assert np.mean(trained) >= low and np.mean(tested) >= least

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.lab.compare import optimizer_rule
+from labkit.lab.books.rules import optimizer_rule
 from labkit.lab.problem import load_problem, percent
 from labkit.lab.race import run_race
 from labkit.lab.tuning import Comparison, Sizes
@@ -13,41 +13,31 @@ SIZES = Sizes(3, 16, 8)
 
 
 def test_an_optimiser_or_a_function_of_ones_own_joins_by_one_line():
-    made = [
-        optimizer_rule(torch.optim.RMSprop, lr=(1e-3, 1e-2)),
-        optimizer_rule(
-            lambda model, lr: torch.optim.RMSprop(model.parameters(), lr=lr),
-            lr=(1e-3, 1e-2),
-        ),
-    ]
-    job = Comparison("", PROBLEM, dict(zip("ab", made, strict=True)), SIZES, percent)
+    def function(model, lr):
+        return torch.optim.RMSprop(model.parameters(), lr=lr)
+
+    made = {"a": torch.optim.RMSprop, "b": function}
+    rules = {k: optimizer_rule(each, lr=(1e-3, 1e-2)) for k, each in made.items()}
+    job = Comparison(PROBLEM, rules, SIZES, percent)
     runs = run_race(job.runners({"a": {"lr": 0.01}, "b": {"lr": 0.01}}), seeds=1).runs
-    a, b = (runs[runs.label == label].score.tolist() for label in "ab")
+    a, b = (runs[runs.label == label].error.tolist() for label in "ab")
     assert a == b and a[-1] > 50
 
 
+MADE = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+
+
 @pytest.mark.parametrize(
-    ("optimizer", "ranges", "error", "words"),
+    ("optimizer", "lr", "error", "words"),
     [
-        (
-            torch.optim.SGD([torch.zeros(1, requires_grad=True)]),
-            {},
-            TypeError,
-            "a function from the model to an optimiser, got SGD: each run has a model",
-        ),
-        (
-            torch.optim.SGD,
-            {"lr": 0.1},
-            ValueError,
-            r"lr must be two .* got 0\.1",
-        ),
-        (torch.optim.SGD, {"lr": (0.0, 1.0)}, ValueError, "with 0 < low <= high"),
-        (torch.optim.SGD, {"lr": (1.0, 0.1)}, ValueError, "with 0 < low <= high"),
+        (MADE, (0.1, 1.0), TypeError, "to an optimiser, got SGD: each run has a model"),
+        (torch.optim.SGD, 0.1, ValueError, r"lr must be two .* got 0\.1"),
+        (torch.optim.SGD, (1.0, 0.1), ValueError, "with 0 < low <= high"),
     ],
 )
-def test_what_is_no_optimiser_or_range_is_refused(optimizer, ranges, error, words):
+def test_what_is_no_optimiser_or_range_is_refused(optimizer, lr, error, words):
     with pytest.raises(error, match=words):
-        optimizer_rule(optimizer, **ranges)
+        optimizer_rule(optimizer, lr=lr)
 
 
 def test_a_function_that_returns_no_optimiser_is_refused():

@@ -11,12 +11,12 @@ import torch
 from labkit.lab.books import (
     broad_columns as columns,
     broad_functions as functions,
+    compare as live,
     rls,
     rtrl,
 )
+from labkit.lab.books.compare import RaceKnobs
 from labkit.lab.books.rtrl_training import estimates, make_learner, new_network
-from labkit.lab.compare import live
-from labkit.lab.compare.live import RaceKnobs, race_looks
 from labkit.lab.datasets import load
 from labkit.lab.panels import LiveLab
 from labkit.lab.panels.figures.captions import as_json
@@ -236,13 +236,15 @@ def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
 
 
 @pytest.mark.parametrize("rules", [live.ALL, ("RLS", "SGD", "Adam")])
-def test_regions_are_the_rules_predictions(rules):
-    problem, ticks = live.spirals(), live.TICKS
+def test_regions_are_the_rules_predictions(rules, monkeypatch):
+    problem, ticks, looks = live.spirals(), live.TICKS, []
+    classes = live._classes
+    monkeypatch.setattr(live, "_classes", lambda *a: looks.append(a) or classes(*a))
     shown = live.race_of(*rules)
     row, now = run(shown.rows, RaceKnobs, problem, None, 8, steps=4, label_noise=0.2)
-    settings = RaceKnobs(label_noise=0.2)
-    looks = race_looks(settings, problem, live.middle_values(), 8)
-    *_, (_, _, outputs, (X, y)) = islice(looks, 4)
+    outputs, g = looks[-1][0], torch.Generator().manual_seed(0)
+    drawn = [live.draw(problem.fit, RaceKnobs(label_noise=0.2), g) for _ in range(4)]
+    X, y = drawn[-1]
     assert set(now.classes) == set(rules)
     points, labels = (part[-live.SHOWN :].numpy() for part in (X, y))
     assert (now.points == points).all() and (now.labels == labels).all()

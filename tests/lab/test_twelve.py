@@ -14,9 +14,10 @@ import pandas as pd
 import pytest
 
 from labkit.lab.books import rtrl_training as rtrl
-from labkit.lab.compare.rules import CLASSIFIERS
+from labkit.lab.books.compare import wrong
+from labkit.lab.books.rules import CLASSIFIERS
 from labkit.lab.datasets import load
-from labkit.lab.problem import load_problem, percent, squared_error
+from labkit.lab.problem import load_problem, squared_error
 from labkit.lab.race import run_race
 from labkit.lab.runs import RunRefused
 from labkit.lab.runs.execute import prepare
@@ -119,10 +120,9 @@ def raced(path, **parameters):
     values = door(path, **parameters)
     own = {"target": values["target"]}
     problem = load_problem(values["data"], samples=values["samples"], tune=1 / 6, **own)
-    classes = bool(problem.fit.classes)
-    score = percent if classes else squared_error
+    error = wrong if problem.fit.classes else squared_error
     sizes = Sizes(passes=2, batch=32, hidden=4)
-    job = Comparison("", problem, CLASSIFIERS, sizes, score, shares=classes)
+    job = Comparison(problem, CLASSIFIERS, sizes, error)
     middle = {label: halton(rule.ranges, 1)[0] for label, rule in job.rules.items()}
     return problem, run_race(job.runners(middle), seeds=1).last().set_index("label")
 
@@ -139,7 +139,7 @@ def test_it_is_raced_by_every_rule_or_refused_in_a_sentence(name, tmp_path):
         return
     problem, ends = raced(path, **parameters)
     assert list(ends.index) == list(CLASSIFIERS)
-    assert np.isfinite(ends.score).all() and not ends.failed.any(), ends.failed
+    assert np.isfinite(ends.error).all() and not ends.failed.any(), ends.failed
     assert problem.fit.outputs == {"300 classes.csv": 300, "unicode ✓.csv": 3}.get(
         name, 1 if name == "numeric.csv" else 2
     )
@@ -204,7 +204,7 @@ def test_a_million_rows_are_raced(tmp_path):
     seconds = time.perf_counter() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"a million rows: {seconds:.0f} s, {peak:.1f} GB at the most")
-    assert np.isfinite(ends.score).all()
+    assert np.isfinite(ends.error).all()
     parts = problem.fit, problem.tune, problem.test
     assert [len(part.targets) for part in parts] == [600, 10_000, 10_000]
     assert len(load(str(path)).targets) == 800_000

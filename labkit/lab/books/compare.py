@@ -3,46 +3,49 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
-from labkit.errors import DataError
-from labkit.lab.compare.rules import CLASSIFIERS, network
-from labkit.lab.compare.training import (
-    EVERY,
-    NEWTON,
-    SOLVED,
-    Outputs,
-    Values,
-    draw,
-    errors,
-    race_looks,
+from labkit import hessian_free
+from labkit.lab.books.rules import (
+    CLASSIFIERS,
+    KRYLOV,
+    clipped_outside,
+    network,
 )
-from labkit.lab.datasets import Labelled, available
+from labkit.lab.datasets import Labelled
 from labkit.lab.panels import Experiment, Lines, knob
 from labkit.lab.panels.figures.captions import panel_text
 from labkit.lab.panels.figures.drawing import panel_title
 from labkit.lab.panels.figures.planes import HEIGHT, class_cells, class_map, dots
 from labkit.lab.panels.figures.theme import COLOURS, PLAIN, layout
-from labkit.lab.problem import Problem, in_classes, load_problem, rows, seeded
-
-ALL = (
-    *(
-        "SGD",
-        "Adam",
-        "Muon",
-        "RLS",
-        "RLS+M",
-        "HRLS+M",
-        "Hessian-free",
-        "BPLS",
-        "BPLS-GN",
-    ),
-    "broad",
+from labkit.lab.problem import (
+    Problem,
+    disturb,
+    in_classes,
+    noisy_labels,
+    percent,
+    rows,
+    seeded,
 )
+from labkit.lab.race import FAILURES
+from labkit.lab.tuning import Sizes
+
+NEWTON, SOLVED = "Hessian-free", ("BPLS", "BPLS-GN", "broad")
+ALL = (
+    *("SGD", "Adam", "Muon", "RLS", "RLS+M", "HRLS+M", NEWTON),
+    *SOLVED,
+)
+WINDOW = 1500  # newest rows that a rule without minibatches is solved on
+EVERY = 4  # steps between two looks at many test rows, and between two solves
+CEILING = 1e3  # a loss above it ends a rule
+LIVE_TEST = 1000  # test rows at most, since ten rules are tested every few steps
 ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 35
 SHOWN = 32  # newest points in each plane
 TINTS = COLOURS[0], COLOURS[1], COLOURS[5]
@@ -84,51 +87,8 @@ class RaceKnobs:
     # fmt: on
 
 
-OFFERED = "digits", "iris", "wine", "breast-cancer", "diabetes"  # without a download
-LARGE = "mnist", "fashion-mnist", "usps"
-LIVE_TEST = 1000  # test rows at most, since ten rules are tested every few steps
-
-
-def here() -> tuple[str, ...]:
-    """Return the data sets that can be chosen on this machine without a download."""
-    known = available()
-    return *OFFERED, *(name for name in LARGE if known[name].here)
-
-
-@lru_cache(maxsize=4)
-def problem_of(data: str, device: str) -> Problem:
-    """Load data by name or path, with classes and few test rows.
-
-    Raises
-    ------
-    DataError
-        If it cannot be learned from, is not there, or would have to be downloaded.
-    """
-    if data in LARGE and data not in here():
-        raise DataError(f"{data} is not on this machine; there are {', '.join(here())}")
-    try:
-        whole = in_classes(load_problem(data, device=device))
-    except OSError as error:  # there is no such file
-        raise DataError(str(error)) from error
-    return replace(whole, test=rows(whole.test, slice(LIVE_TEST)))
-
-
-@dataclass(frozen=True)
-class DataKnobs(RaceKnobs):
-    """The same, and the data that are learned."""
-
-    data: str = knob(
-        "",
-        offers=here(),
-        help="a name of the list, or the path of a .csv or .npz; "
-        "if empty, the data of this notebook",
-        look_for="Is the order of the curves the same on your data?",
-    )
-
-    def __post_init__(self) -> None:
-        """Refuse, in a sentence below the knob, what cannot be learned from."""
-        if self.data:
-            problem_of(self.data, "cpu")
+Values = Mapping[str, Mapping[str, float]]  # of each rule, what is tuned of it
+Outputs = Callable[[Tensor], Tensor]
 
 
 class Regions(NamedTuple):
@@ -164,6 +124,23 @@ def middle_values() -> dict[str, dict]:
     return chosen | {"broad": chosen["broad"] | {"scaling": "feature"}}
 
 
+def wrong(outputs: Tensor, labels: Tensor) -> float:
+    """Return the share of rows [%] whose largest output is not at the label."""
+    return 100 - percent(outputs, labels)
+
+
+@torch.no_grad()
+def errors(outputs: Mapping[str, Outputs], test: Labelled) -> dict[str, float]:
+    """Return the share of rows [%] that each rule has wrong."""
+    X, y = test.inputs, test.targets
+    return {label: wrong(rule(X), y) for label, rule in outputs.items()}
+
+
+def on_a_plane(problem: Problem) -> bool:
+    """Say whether a problem has two inputs."""
+    return problem.fit.inputs.shape[1:] == (2,)
+
+
 def race_rows(
     knobs: RaceKnobs,
     problem: Problem,
@@ -172,14 +149,16 @@ def race_rows(
     *,
     rules: Sequence[str] = ALL,
 ) -> Iterator[dict]:
-    """Yield a row for each minibatch, with the errors [%] on clean test rows.
+    """Train all rules on the same minibatches, and yield a row for each.
 
-    A problem with two inputs has errors and a picture at every minibatch, any other
-    has errors at every fourth.
+    A row has the errors [%] on clean test rows: for a problem with two inputs at every
+    minibatch, and with a picture, for any other at every fourth. A rule that fails
+    ends, and the others go on. The rules without minibatches are solved anew at every
+    fourth minibatch, once every class has occurred.
 
     Parameters
     ----------
-    knobs : RaceKnobs, read before each minibatch
+    knobs : RaceKnobs, read before each minibatch; the seed counts at the start alone
     problem : Problem
     chosen : mapping of label to values; by default :func:`middle_values`
     hidden : int, hidden units
@@ -187,27 +166,94 @@ def race_rows(
     """
     chosen = middle_values() if chosen is None else chosen
     chosen = {label: chosen[label] for label in rules if label in chosen}
-    plane = problem.fit.inputs.shape[1:] == (2,)
-    looks = race_looks(knobs, problem, chosen, hidden, every=1 if plane else EVERY)
-    for step, ended, outputs, read in looks:
+    fit, seed, plane = problem.fit, knobs.seed, on_a_plane(problem)
+    models = {k: network(fit, hidden, seed) for k in chosen if k not in SOLVED}
+    steps = {k: step_of(k, model, chosen[k], fit, seed) for k, model in models.items()}
+    for label in [label for label in steps if label != NEWTON]:
+        g = seeded(seed + 2, fit.inputs.device)
+        disturb(models[label], lambda: knobs.gradient_noise, g)
+    g = seeded(seed, fit.inputs.device)
+    (X_read, y_read), ended, latest = (fit.inputs[:0], fit.targets[:0]), [], {}
+    for step in count(1):
+        X, y = draw(fit, knobs, g)
+        X_read, y_read = (torch.cat(p)[-WINDOW:] for p in ((X_read, X), (y_read, y)))
+        for label in [label for label in steps if label not in ended]:
+            try:
+                steps[label](X, y)
+            except FAILURES:
+                ended.append(label)
+        looked = step % EVERY == 0 or step == 1
+        if looked and len(y_read.unique()) == problem.classes:
+            read = replace(fit, inputs=X_read, targets=y_read)
+            latest = solved(read, hidden, chosen, seed)
         row = {"step": step, "ended": ", ".join(ended)}
-        row |= (wrong := errors(outputs, problem.test))
-        if plane and outputs:
-            points, labels = (part[-SHOWN:].cpu().numpy() for part in read)
-            row["pictures"] = Regions(_classes(outputs, read[0]), wrong, points, labels)
+        if looked or plane:
+            outputs = {k: model.eval() for k, model in models.items() if k not in ended}
+            outputs |= latest
+            row |= (found := errors(outputs, problem.test))
+            if plane and outputs:
+                points, labels = (part[-SHOWN:].cpu() for part in (X_read, y_read))
+                parts = found, points.numpy(), labels.numpy()
+                row["pictures"] = Regions(_classes(outputs, X_read), *parts)
         yield row
 
 
+def step_of(
+    name: str, model: nn.Module, values: Mapping[str, float], fit: Labelled, seed: int
+) -> Callable[[Tensor, Tensor], None]:
+    """Return a function that takes one step of a rule on a minibatch."""
+    if name == NEWTON:
+        g = seeded(seed, next(model.parameters()).device)
+        newton = hessian_free.HessianFree(model, **KRYLOV | values, generator=g)
+        classes = fit.outputs  # a minibatch may lack the last of them
+        return lambda X, y: newton.step(X, one_hot(y, classes).to(X.dtype))
+    training = clipped_outside(CLASSIFIERS[name].training, model, values)
+
+    def step(X: Tensor, y: Tensor) -> None:
+        model.train()
+        training.optimizer.zero_grad()
+        loss = training.loss(model(X), y)
+        loss.backward()
+        training.optimizer.step()
+        if not loss < CEILING:
+            raise FloatingPointError(f"the loss of {name} is {loss}")
+
+    return step
+
+
+def draw(fit: Labelled, knobs: RaceKnobs, g: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw a fresh minibatch with fresh noise."""
+    options = {"generator": g, "device": g.device}
+    chosen = torch.randint(len(fit.targets), (knobs.batch,), **options)
+    X, y = fit.inputs[chosen], fit.targets[chosen]
+    X = X + knobs.input_noise * torch.randn(X.shape, **options).to(X)
+    return X, noisy_labels(y, knobs.label_noise, g, fit.outputs)
+
+
+def solved(
+    read: Labelled, hidden: int, chosen: Values, seed: int
+) -> dict[str, Outputs]:
+    """Return the outputs of the rules without minibatches. A failure has none."""
+    sizes, outputs = Sizes(passes=4, batch=1, hidden=hidden), {}
+    for label in [label for label in SOLVED if label in chosen]:
+        try:
+            *_, last = CLASSIFIERS[label].run(read, sizes, chosen[label], seed)
+            outputs[label] = last[-1]
+        except FAILURES:
+            pass
+    return outputs
+
+
 def data_rows(
-    knobs: DataKnobs,
+    knobs: RaceKnobs,
     given: Callable[[], Problem],
     chosen: Values | None = None,
     hidden: int = 32,
-    device: str = "cpu",
 ) -> Iterator[dict]:
-    """Yield the rows of :func:`race_rows` on the data that the knob names, or given."""
-    problem = problem_of(knobs.data, device) if knobs.data else in_classes(given())
-    yield from race_rows(knobs, problem, chosen, hidden)
+    """Yield the rows of :func:`race_rows` on given data, cut into classes."""
+    whole = in_classes(given())
+    test = rows(whole.test, slice(LIVE_TEST))
+    yield from race_rows(knobs, replace(whole, test=test), chosen, hidden)
 
 
 def opening(
@@ -223,18 +269,17 @@ def opening(
     None for a problem with more than two inputs, which no plane shows.
     """
     fit, seed = problem.fit, knobs.seed
-    if fit.inputs.shape[1:] != (2,):
+    if not on_a_plane(problem):
         return None
     X, y = draw(fit, knobs, seeded(seed, fit.inputs.device))
     model = network(fit, hidden, seed)
     begun = {label: model for label in rules if label not in SOLVED}
-    points, labels = X.cpu().numpy(), y.cpu().numpy()
-    wrong = errors(begun, problem.test)
-    return Regions(_classes(begun, X), wrong, points, labels)
+    parts = errors(begun, problem.test), X.cpu().numpy(), y.cpu().numpy()
+    return Regions(_classes(begun, X), *parts)
 
 
 @torch.no_grad()
-def _classes(outputs: Mapping[str, Outputs], like: torch.Tensor) -> dict:
+def _classes(outputs: Mapping[str, Outputs], like: Tensor) -> dict:
     plane = PLANE.to(like)
     return {label: class_cells(rule(plane)) for label, rule in outputs.items()}
 
@@ -354,12 +399,10 @@ RACE = Experiment(
 RACE_ON_DATA = replace(
     RACE,
     name="race-on-data",
-    knobs=DataKnobs,
     rows=data_rows,
     picture=None,
     opening=None,
     playable={},
-    front=("data", *RACE.front),
 )
 
 

@@ -7,7 +7,6 @@ and a seed, and yields looks at its network; see :class:`~labkit.lab.tuning.Rule
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -19,18 +18,14 @@ from labkit.check import described
 from labkit.clock import Clock
 from labkit.lab import gauss_newton
 from labkit.lab.books.hessian_free_training import as_sequential, looks
-from labkit.lab.books.rls_training import (
-    SequenceClassifier,
-    TrainingSetup,
-    make_training,
-)
+from labkit.lab.books.rls_training import TrainingSetup, make_training
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import disturb, seeded
 from labkit.lab.tuning import Rule, Sizes
 from labkit.rls import loss_mse, train
 
 LOOKS = 12  # at a run by minibatches, closer together at its start
-CLIP, RECURRENT_CLIP = 5.0, 1.0  # joint norm of the gradient
+CLIP = 5.0  # joint norm of the gradient
 ENTROPY = "cross-entropy"
 
 Values = Mapping[str, float]  # what is tuned of a rule
@@ -78,7 +73,6 @@ def clipped_outside(
     training: Callable[..., TrainingSetup],
     model: nn.Module,
     values: Values,
-    clip: float,
 ) -> TrainingSetup:
     """Return optimiser and loss, with the gradients clipped before each step.
 
@@ -88,7 +82,7 @@ def clipped_outside(
     made = training(model, values, clip=None)
 
     def before_each_step(*_: object) -> None:
-        nn.utils.clip_grad_norm_(model.parameters(), clip)
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
 
     made.optimizer.register_step_pre_hook(before_each_step)
     return made
@@ -106,20 +100,17 @@ def descend(
 ) -> Looks:
     """Train ``make``'s network for all passes; look now and then, and at the end.
 
-    Targets that are numbers are learned by their squared error. A recurrent network has
-    a tighter clip, and takes whole minibatches only.
+    Targets that are numbers are learned by their squared error.
     """
     model = make(fit, sizes.hidden, seed)
-    recurrent = isinstance(model, SequenceClassifier)
-    clip = RECURRENT_CLIP if recurrent else CLIP
     if gradient_noise:
-        made = clipped_outside(training, model, values, clip)
+        made = clipped_outside(training, model, values)
         g = seeded(seed + 2, fit.inputs.device)
         disturb(model, lambda: gradient_noise, g)
     else:
-        made = training(model, values, clip=clip)
+        made = training(model, values, clip=CLIP)
     N, batch = len(fit.inputs), min(sizes.batch, len(fit.inputs))
-    steps = N // batch if recurrent else math.ceil(N / batch)
+    steps = math.ceil(N / batch)
     at, seconds = look_at(steps * sizes.passes), 0.0
     records = train(
         model,
@@ -131,14 +122,13 @@ def descend(
         generator=seeded(seed),
         epochs=sizes.passes,
         batch_size=batch,
-        drop_last=recurrent,
     )
     for record in records:
         seconds += record.seconds
         if record.step not in at:
             continue
         epochs, part = divmod(record.step, steps)
-        rows = epochs * min(steps * batch, N) + part * batch
+        rows = epochs * N + part * batch
         model.eval()
         yield rows / N, seconds, model
 
@@ -220,13 +210,6 @@ def muon(model: nn.Module, lr: float, adam_lr: float) -> Together:
     return Together(
         torch.optim.Muon(hidden, lr=lr), torch.optim.AdamW(rest, lr=adam_lr)
     )
-
-
-def soap(model: nn.Module, lr: float) -> torch.optim.Optimizer:
-    """Return SOAP (Vyas et al., 2025) of the package pytorch-optimizer."""
-    from pytorch_optimizer import SOAP
-
-    return SOAP(model.parameters(), lr=lr)
 
 
 def full_batch(
@@ -357,13 +340,9 @@ def refined(fit: Labelled, sizes: Sizes, values: Values, seed: int) -> Looks:
     X, seconds = with_ones(fit.inputs), 0.0
     W1, _ = bpls_weights(X, sizes.hidden, 1, seed, scale=0.3)
     sweeps = sizes.passes - 1
-    for end in gauss_newton.refine(X, fit.targets, W1, "tanh", sweeps=sweeps, **values):
+    for end in gauss_newton.refine(X, fit.targets, W1, sweeps=sweeps, **values):
         seconds += end.seconds
-        yield (
-            end.walk + 1.0,
-            seconds,
-            biased(gauss_newton.refined_scores, end.best, "tanh"),
-        )
+        yield end.walk + 1.0, seconds, biased(gauss_newton.refined_scores, end.best)
 
 
 GROUPS, NODES, COLUMNS = 8, 10, 2000  # feature nodes of broad learning; all at most
@@ -391,33 +370,21 @@ def broad(fit: Labelled, sizes: Sizes, values: Values, seed: int) -> Looks:
     model = kind(GROUPS, NODES, first, random_state=seed, device=device, **options)
     X, y = fit.inputs.double().cpu().numpy(), fit.targets.cpu().numpy()
     clock = Clock(fit.inputs.device)
-    present = None if numbers else torch.as_tensor(np.unique(y))
 
     def outputs(x: Tensor) -> Tensor:
         rows = x.double().cpu().numpy()
         if numbers:
             return torch.as_tensor(model.predict(rows), device=x.device)
         raw = torch.as_tensor(model.decision_function(rows))
-        return by_class(raw, present, fit.outputs).to(x.device)
+        raw = raw if raw.ndim > 1 else torch.stack([-raw, raw], 1)
+        placed = raw.new_full((len(raw), fit.outputs), -math.inf)
+        placed[:, model.classes_] = raw  # a class may lack rows to learn from
+        return placed.to(x.device)
 
     for step in range(min(GROWTHS + 1, sizes.passes)):
         with clock:
             model.add_nodes(each) if step else model.fit(X, y)
         yield step + 1.0, clock.seconds, outputs
-
-
-def by_class(raw: Tensor, present: Tensor, classes: int) -> Tensor:
-    """Put scikit-learn's decisions on the classes that were present into their columns.
-
-    raw : (b,) of two classes, or (b, present) -> (b, classes), -inf where it was absent
-    """
-    if raw.ndim == 1:
-        raw = torch.stack([-raw, raw], 1)
-    if len(present) == classes:
-        return raw
-    placed = raw.new_full((len(raw), classes), -math.inf)
-    placed[:, present] = raw
-    return placed
 
 
 RATE, ETA, MOMENTUM = (1e-3, 0.1), (0.1, 10.0), (0.3, 0.9)
@@ -444,8 +411,6 @@ CLASSIFIERS = {
     "BPLS-GN": Rule(refined, {"mu": (1e-3, 1.0), "ridge": (1e-5, 0.1)}),
     "broad": Rule(broad, {"ridge": (1e-4, 10.0), "shrink": (0.1, 3.0)}),
 }
-if find_spec("pytorch_optimizer"):  # no package that labkit asks for
-    CLASSIFIERS["SOAP"] = optimizer_rule(soap, lr=RATE)
 
 
 # Autoencoders, from the same sparse weights

@@ -7,12 +7,12 @@ from functools import partial
 
 import pandas as pd
 
-from labkit.lab.compare.live import middle_values
-from labkit.lab.compare.rules import CLASSIFIERS
+from labkit.lab.books.compare import middle_values, wrong
+from labkit.lab.books.rules import CLASSIFIERS
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
 from labkit.lab.panels.figures.theme import COLOURS, axis, layout
 from labkit.lab.panels.measured import Finding, Measurement
-from labkit.lab.problem import load_problem, percent, squared_error
+from labkit.lab.problem import load_problem, squared_error
 from labkit.lab.race import Race, View, race_figure, race_rows, spread
 from labkit.lab.tuning import TUNING_SEED, Comparison, Rule, Sizes, halton
 
@@ -34,13 +34,12 @@ def comparison(
     device: str,
     rules: Mapping[str, Rule] = CLASSIFIERS,
 ) -> Comparison:
-    """Load the data, and compare rules on it by their share of right test rows."""
+    """Load the data, and compare rules on it by their share of wrong test rows [%]."""
     cut = {"tune": 1 / 6, "target": target}
     problem = load_problem(data, samples=samples, device=device, **cut)
     classes = not problem.fit.targets.is_floating_point()
     sizes = Sizes(passes=passes, batch=BATCH, hidden=hidden)
-    score = percent if classes else squared_error
-    return Comparison(data, problem, rules, sizes, score, shares=classes)
+    return Comparison(problem, rules, sizes, wrong if classes else squared_error)
 
 
 def tuned_race(
@@ -61,7 +60,7 @@ def at_best_values(
     A trial has the whole budget, and its last look counts. The earlier of two equal
     trials is chosen, and the first one if all fail.
     """
-    rules, words = task.rules, {}
+    rules = task.rules
     tried = [
         (label, values)
         for label, rule in rules.items()
@@ -77,24 +76,18 @@ def at_best_values(
             looks.append(look)
         else:
             yield 0.5 * look
-    scores = Race(pd.DataFrame(looks)).last().set_index("label")["score"]
-    chosen = {}
+    errors = Race(pd.DataFrame(looks)).last()["error"].fillna(math.inf).tolist()
+    chosen, words = {}, {}
     for label in rules:
-        mine = [number for number, (name, _) in enumerate(tried) if name == label]
-        chosen[label] = tried[task.best(scores[mine])][1]
+        mine = [i for i, (name, _) in enumerate(tried) if name == label]
+        chosen[label] = tried[min(mine, key=lambda i: errors[i])][1]
         values = chosen[label].items()
         words[label] = ", ".join(f"{name} {value:.3g}" for name, value in values)
     for look in race_rows(task.runners(chosen), seeds=seeds):
         if isinstance(look, Mapping):
-            yield with_error(task, look) | {"values": words[look["label"]]}
+            yield look | {"values": words[look["label"]]}
         else:
             yield 0.5 + 0.5 * look
-
-
-def with_error(task: Comparison, look: Mapping) -> Mapping:
-    """Add the share of wrong rows [%], or the error, to a look."""
-    error = 100 - look["score"] if task.shares else look["score"]
-    return look | {"error": error}
 
 
 def ends(rows: pd.DataFrame) -> pd.DataFrame:
@@ -151,15 +144,15 @@ def noisy_race(
 
     The keywords are those of :func:`comparison`.
     """
-    rules = {name: CLASSIFIERS[name] for name in middle_values()}
-    task = comparison(rules=rules, **setting)
     values = middle_values()
+    rules = {name: CLASSIFIERS[name] for name in values}
+    task = comparison(rules=rules, **setting)
     levels = dict(zip(KINDS, (input_noise, label_noise, gradient_noise), strict=True))
     races = [("none", {}), *((kind, {kind: level}) for kind, level in levels.items())]
     for place, (kind, noise) in enumerate(races):
         for look in race_rows(task.runners(values, **noise), seeds=seeds):
             if isinstance(look, Mapping):
-                yield with_error(task, look) | {"noise": kind}
+                yield look | {"noise": kind}
             else:
                 yield (place + look) / len(races)
 
