@@ -5,13 +5,12 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any, NamedTuple
 
-import torch
-
 from labkit.check import check_kind
 from labkit.lab.exercises.running import Stopped, in_place, in_words, is_open, limited
 from labkit.lab.exercises.words import exercise
 from labkit.lab.panels import Experiment
 from labkit.lab.panels.figures.images import EARLIER
+from labkit.lab.panels.live.run import Chance
 
 LIBRARY = "with the library's step"
 
@@ -82,12 +81,10 @@ def _apart(rows: Iterator[dict]) -> Iterator[dict]:
     The library's run takes a step before hers: what that imports for the first time,
     such as parts of torch, must not be cut off by the limits of her lines.
     """
-    chance = torch.get_rng_state()
+    chance = Chance()
     while True:
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(chance)
+        with chance:
             row = next(rows, None)
-            chance = torch.get_rng_state()
         if row is None:
             return
         yield row

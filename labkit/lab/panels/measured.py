@@ -125,11 +125,6 @@ class Measured(Shown):
         else:
             self._measure(run_dir)
 
-    @property
-    def as_recorded(self) -> bool:
-        """Whether the parameters are those of the record."""
-        return self.recorded.get("parameters") == self.parameters
-
     def _take(self, rows: list[Mapping]) -> None:
         self.rows = pd.DataFrame(rows).drop(columns="step", errors="ignore")
         self.finding = self.measurement.judge(self.rows)
@@ -145,7 +140,8 @@ class Measured(Shown):
                     rows.append(dict(found))
                     trace.log(len(rows), **found)
         self._take(rows)
-        refuted = self.finding.refuted and self.as_recorded
+        as_recorded = self.recorded.get("parameters") == self.parameters
+        refuted = self.finding.refuted and as_recorded
         assert not refuted, f"{self.measurement.claim} {self.finding.words}"
 
     def _build(self) -> None:

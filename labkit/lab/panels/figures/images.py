@@ -12,7 +12,7 @@ from labkit.lab.panels.figures.planes import planes, put
 from labkit.lab.panels.figures.theme import FITS, PLAIN, layout
 
 EARLIER = "before the turn"  # what is drawn in grey
-MARGIN = {"l": 110, "r": 20, "t": 44, "b": 10}  # pixels, of images
+MARGIN = {"l": 110, "r": 20, "t": 36, "b": 10}  # pixels, of images
 EDGE = 1  # pixels between two images
 LEAST, WIDE = 165, 640  # pixels of a matrix with its scale, and of a row, at least
 GAP = "#B8CDE0"  # white paper between white images would hide where they end

@@ -89,9 +89,9 @@ class Bars(Panel):
     ----------
     columns : tuple of str, one a bar; a missing or ``nan`` value has no bar
     title : str, of the panel
-    y_title, x_title : str, of the axes, with units
+    y_title : str, of the axis, with units
     level : str, column that holds the level; without one all bars are kept
-    level_label, kept_label, mixed_label : str, in the legend
+    level_label : str, in the legend
     log : bool, logarithmic vertical axis
     """
 
@@ -100,17 +100,14 @@ class Bars(Panel):
     y_title: str
     level: str | None = None
     level_label: str = "level"
-    kept_label: str = "kept"
-    mixed_label: str = "mixed"
-    x_title: str = "component"
     log: bool = False
 
-    over_steps = False
+    over_steps, x_title = False, "component"
 
     @property
     def names(self) -> list[str]:
         """The names in the legend; without a level there is one kind of bars."""
-        return [self.kept_label, self.mixed_label, self.level_label] * bool(self.level)
+        return ["kept", "mixed", self.level_label] * bool(self.level)
 
     def traces(self, _: object = None) -> list[dict]:
         """Return plotly's traces, without their data."""
@@ -131,8 +128,8 @@ class Bars(Panel):
             "line": {"color": INK, "dash": "dash", "width": 2},
         }
         return [
-            bar | {"name": self.kept_label, "marker": {"color": KEPT}},
-            bar | {"name": self.mixed_label, "marker": mixed},
+            bar | {"name": "kept", "marker": {"color": KEPT}},
+            bar | {"name": "mixed", "marker": mixed},
             level,
         ]
 

@@ -174,19 +174,11 @@ def contours(x: ArrayLike, y: ArrayLike, z: ArrayLike, name: str) -> dict:
     }
 
 
-def class_map(
-    classes: ArrayLike, colours: Sequence[str], ticks: ArrayLike | None = None
-) -> dict:
-    """Return a map of the classes (n, n), given by their numbers, of a square's points.
-
-    ``ticks`` (n,) are the points' coordinates. Without them the axes count the cells,
-    and the map may have another shape (m, n).
-    """
+def class_map(classes: ArrayLike, colours: Sequence[str]) -> dict:
+    """Return a map of the classes (m, n), given by their numbers, of cells."""
     n = len(colours)
     return {
         "type": "heatmap",
-        "x": ticks,
-        "y": ticks,
         "z": classes,
         "opacity": 0.35,
         "colorscale": [[(i + end) / n, colours[i]] for i in range(n) for end in (0, 1)],

@@ -142,15 +142,11 @@ def axis(
 ) -> dict:
     """Return one axis as plain data; without limits it fits the data.
 
-    ``limits`` are in data units. A ValueError if those of a logarithmic axis are not
-    positive.
+    ``limits`` are in data units.
     """
     line = {"title": {"text": title}, "type": "log" if log else "linear"}
     if log:
         line |= {"nticks": 3, "tickformat": "~g"}  # else 2 and 5 are small, and alone
     if limits is None:
         return line
-    if log and min(limits) <= 0:
-        message = f"a logarithmic axis needs limits > 0, got {tuple(limits)}"
-        raise ValueError(message)
     return line | {"range": [log10(v) if log else float(v) for v in limits]}
