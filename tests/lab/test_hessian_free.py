@@ -202,24 +202,6 @@ def test_a_dot_that_is_dragged_is_judged_by_its_distance():
         bowl.BowlKnobs(guess="1")
 
 
-@pytest.mark.parametrize("damping", [0.1, 1.0])
-def test_damped_towards_its_start_a_step_has_momentum(damping):
-    """The second step is the library's with ``damp_towards="start"``."""
-    knobs = bowl.MomentumKnobs(damping=damping)
-    (row,) = bowl.momentum_rows(knobs)
-    now, (X, Y, orders) = row["pictures"], bowl.data(knobs.seed, knobs.noise)
-    unit = torch.nn.Sequential(torch.nn.Linear(2, 1, bias=False), torch.nn.Tanh())
-    unit.double()[0].weight.data = torch.tensor(now.first)[None]
-    newton = HessianFree(unit, damping=damping, preconditioner="none")
-    rows = orders[0, bowl.BATCH : 2 * bowl.BATCH]
-    start = (torch.tensor(knobs.gamma * (now.first - bowl.START))[None],)
-    problem = newton.subproblem(X[rows], Y[rows])._replace(x0=start)
-    for towards, wanted in (("zero", now.stated), ("start", now.kept)):
-        d = problem.solve(damp_towards=towards, atol=0.0, maxiter=9).x[0][0]
-        assert np.allclose(now.first + d.numpy(), wanted, atol=1e-8)
-    assert 0 < row["steep"] < row["flat"] < 100 * knobs.gamma
-
-
 def test_the_record_holds_beyond_two_standard_errors():
     assert Measured(lab.KRYLOV).finding.holds
 

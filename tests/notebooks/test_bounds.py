@@ -31,7 +31,7 @@ LEAST = {name: {p.name: p.type(p.low) for p in of} for name, of in NUMBERS.items
 # Far from the least, of what takes seconds there.
 FAR = {
     "rls": {"batch": 4096, "hidden": 33, "live_steps": 25},
-    "bpls": {"hidden": 120, "noise": 1.0, "seeds": 2, "live_steps": 30},
+    "bpls": {"hidden": 120, "seeds": 2, "live_steps": 30},
     "compare": {"data": "diabetes", "label_noise": 0.5},
     "broad": {"added": 33, "updates": 3, "seeds": 2, "seed": 99},
 }

@@ -1,4 +1,4 @@
-"""Bowls of batches round two weights, and two steps with and without momentum."""
+"""Bowls of batches round two weights, and how their bottoms draw together."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -96,9 +96,8 @@ def bowls(
     Y: Tensor,
     batches: Tensor,
     damping: float,
-    at: np.ndarray = START,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Return curvature and gradient of batches at a point, and where bowls are lowest.
+    r"""Return curvature and gradient at the start, and where bowls are lowest.
 
     The bowl of a batch of n rows is $|A d + r|^2 / 2n + \lambda^2 |d|^2 / 2$, in which
     r are the residuals and A their derivatives by the weights.
@@ -108,13 +107,12 @@ def bowls(
     X, Y : (N, 2) and (N, 1) tensors
     batches : (k, n) tensor of the rows' numbers
     damping : float, lambda
-    at : (2,) array, the weights
 
     Returns
     -------
     (k, 2, 2), (k, 2) and (k, 2) tensors
     """
-    start = torch.from_numpy(at)[None]
+    start = torch.from_numpy(START)[None]
     y, n = output(X, start), batches.shape[1]
     A, r = ((1 - y.square()) * X)[batches], (y - Y)[batches]
     B = A.mT @ A / n + damping**2 * torch.eye(2, dtype=X.dtype)
@@ -250,113 +248,4 @@ BOWL = Experiment(
     playable={"n": (5, 20, 80, 320), "damping": (0.1, 1.0)},
     picture=picture,
     drag=dragged,
-)
-
-
-# A second step, damped towards its warm start
-
-BATCH = 100
-LIMITS = ((-1.8, 2.4), (-1.5, 2.0))
-ROUND = 0.05  # the height at which the second bowl is drawn
-
-
-@dataclass(frozen=True)
-class MomentumKnobs:
-    """The knobs of the two steps."""
-
-    # fmt: off
-    gamma: float = knob(
-        0.7, low=0.0, high=1.0, step=0.05, help="share of the last step",
-        look_for="At 0 both ends of the second step are one.")
-    damping: float = knob(
-        0.3, low=0.01, high=3.0, log=True, label="damping lambda", help="of both steps",
-        look_for="At 0.01 nothing of the last step is kept, at 3 nearly gamma of it.")
-    noise: float = knob(
-        0.3, low=0.0, high=1.0, step=0.05, unit="sd", help="on the targets",
-        look_for="Is the second step turned, and what is kept of the first?")
-    seed: int = knob(0, low=0, high=99, help="of the rows", look_for="Is it chance?")
-    # fmt: on
-
-
-class Steps(NamedTuple):
-    """The weights that two steps lead to."""
-
-    first: np.ndarray  # (2,) after the first step
-    stated: np.ndarray  # (2,) after a second one, damped towards 0
-    kept: np.ndarray  # (2,) the same, damped towards gamma times the first step
-    curvature: np.ndarray  # (2, 2) of the second bowl, B
-
-
-def momentum_rows(knobs: MomentumKnobs) -> Iterator[dict]:
-    r"""Yield the one row: both second steps.
-
-    With $B = A^T A + \lambda^2 I$, the step that is damped towards $d_0$ is
-    $d = -B^{-1} \nabla f + \lambda^2 B^{-1} d_0$.
-    """
-    X, Y, orders = data(knobs.seed, knobs.noise)
-    one, two = orders[:1, :BATCH], orders[:1, BATCH : 2 * BATCH]
-    first = bowls(X, Y, one, knobs.damping)[2][0].numpy()
-    B, _, stated = (part[0].numpy() for part in bowls(X, Y, two, knobs.damping, first))
-    shift = knobs.gamma * knobs.damping**2
-    added = shift * np.linalg.solve(B, first - START)
-    steep, flat = 100 * shift / np.linalg.eigvalsh(B)[::-1]
-    made = Steps(first, stated, stated + added, B)
-    yield {"step": 2, "flat": float(flat), "steep": float(steep), "pictures": made}
-
-
-ADDED = (
-    "Without a warm start the second step ends at the tip of the light blue arrow. "
-    "Damped towards the warm start, gamma times the first step d, it gets a part of d "
-    "on top: a large one along the long axis of the bowl, where it is flat, and hardly "
-    "any across it."
-)
-
-
-def two_steps(now: Steps | None, before: Steps | None) -> dict:
-    """Draw both steps from the weights at the start."""
-    figure = planes(
-        ["Two steps in the plane of the weights"],
-        ["first weight"],
-        ["second weight"],
-        [LIMITS],
-        caption=ADDED,
-        height=600,
-        square=True,
-    )
-    if before:
-        put(figure, 0, [path([START, before.first, before.kept], GHOST, EARLIER)])
-    if now:
-        second = ROUND * np.linalg.inv(now.curvature)
-        drawn = [
-            arrow(START, now.first, INK, "first step d"),
-            arrow(now.first, now.kept, STEP, "second step, damped towards gamma d"),
-            arrow(now.first, now.stated, OTHER, "second step, damped towards 0"),
-            arrow(now.stated, now.kept, YOURS, "momentum: lambda² B⁻¹ gamma d"),
-            ellipse(now.first, second, 1.0, COLOURS[0], "shape of the second bowl"),
-            dots(START, INK, size=9),
-        ]
-        put(figure, 0, drawn)
-    return figure
-
-
-def _momentum_status(row: dict) -> str:
-    first, second = row["pictures"].kept - row["pictures"].stated
-    return (
-        r"$d_2 = -B^{-1}\nabla f + \lambda^2 B^{-1}\,\gamma d_1$, of it "
-        rf"$\lambda^2 B^{{-1}}\,\gamma d_1 = ({first:.2f}, {second:.2f})$: "
-        f"{row['flat']:.0f} % of $d_1$ along the flat direction of the bowl, "
-        f"{row['steep']:.0f} % across it"
-    )
-
-
-MOMENTUM = Experiment(
-    "momentum",
-    MomentumKnobs,
-    momentum_rows,
-    (),
-    ADDED,
-    _momentum_status,
-    front=("gamma", "damping", "noise"),
-    playable={"gamma": (0.0, 0.35, 1.0), "damping": (0.01, 0.1, 1.0, 3.0)},
-    picture=two_steps,
 )
