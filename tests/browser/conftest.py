@@ -226,12 +226,19 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def driver(tmp_path_factory):
+def chrome(tmp_path_factory):
     """Yield a headless Chromium."""
     with chromium(tmp_path_factory.mktemp("chromium")) as made:
         if made is None:
             pytest.skip("needs chromium and chromedriver on PATH")
         yield made
+
+
+@pytest.fixture
+def driver(chrome):
+    """The Chromium; its window is as it was afterwards."""
+    yield chrome
+    chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @pytest.fixture
@@ -244,4 +251,3 @@ def page(driver, server, tmp_path, request):
     picture = tmp_path / f"{request.param}.png"
     driver.save_screenshot(str(picture))
     print(f"screenshot: {picture}")
-    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -1,16 +1,15 @@
 """A notebook open in JupyterLab, as the browser tests see and touch it."""
 
-import json
 import re
 import time
 
-import numpy as np
 import pytest
 
 pytest.importorskip("selenium")
 
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -49,32 +48,6 @@ return {
 };
 """
 
-# Notes when a knob moves and what the figure shows whenever it is drawn: how many
-# points, and which words over it. Times by the page's own clock, in milliseconds.
-NOTE_DRAWINGS = """
-const panel = document.querySelector('[data-looked-at]');
-const plot = [...panel.querySelectorAll('.js-plotly-plot')].at(-1);
-const noted = window.labkitDrawings = {moved: null, drawings: []};
-window.labkitObserver?.disconnect();
-const note = () => {
-  const words = [...plot.querySelectorAll('.shape-label-text')]
-    .map((text) => text.textContent).join('; ');
-  const points = (plot._fullData ?? [])
-    .filter((curve) => curve.zorder !== -1)  // those of an earlier run are below
-    .reduce((sum, curve) => sum + (curve.x?.length ?? 0), 0);
-  const [, lastPoints, lastWords] = noted.drawings.at(-1) ?? [];
-  if (points !== lastPoints || words !== lastWords)
-    noted.drawings.push([performance.now(), points, words]);
-};
-note();
-window.labkitObserver = new MutationObserver(note);
-window.labkitObserver.observe(
-  plot, {subtree: true, childList: true, attributes: true, characterData: true});
-panel.addEventListener(
-  'keydown', () => noted.moved = performance.now(), {capture: true, once: true});
-"""
-DRAWINGS = "return window.labkitDrawings;"
-
 # What can have the focus in the panel, but for what is disabled or not shown.
 CONTROLS = """
 const css = 'a[href], button, input, select, textarea, [contenteditable="true"], '
@@ -88,6 +61,24 @@ TEXT = """
 const part = document.querySelector(`[data-looked-at] ${arguments[0]}`);
 return part.checkVisibility() ? part.innerText.trim() : '';
 """
+
+# Of the panel looked at: where a point is that can be held, on its axes and the page,
+# and how far a pixel is.
+HELD = """
+const [name, index] = arguments;
+const plot = document.querySelector('[data-looked-at] .js-plotly-plot');
+plot.scrollIntoView({block: 'nearest'});
+const points = plot.calcdata.find(([{trace}]) => trace.meta?.touch === name);
+const {trace} = points[0], {x: a, y: b} = points[index];
+const {left, top} = plot.getBoundingClientRect();
+const axis = (id) => plot._fullLayout[`${id[0]}axis${id.slice(1)}`];
+const [x, y] = [axis(trace.xaxis), axis(trace.yaxis)];
+return {
+  at: [a, b], page: [left + x._offset + x.d2p(a), top + y._offset + y.d2p(b)],
+  pixel: [Math.abs(x.p2d(1) - x.p2d(0)), Math.abs(y.p2d(1) - y.p2d(0))],
+};
+"""
+DARK = "return document.body.dataset.jpThemeLight === 'false';"
 
 # Prompts of the cells in the notebook that is looked at, one a cell: a folded one has
 # another. What went wrong in them.
@@ -151,6 +142,12 @@ def wait(condition, what):
         pause = min(1.3 * pause, 0.3)
 
 
+def sized(driver, width, height=720):
+    """Have the page, without the browser's own frame, so wide and high."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
 def shown(page, number, condition=bool, what="the cell shows something"):
     """Return what a cell shows, as soon as it fulfils a condition."""
     seen = {}
@@ -160,19 +157,6 @@ def shown(page, number, condition=bool, what="the cell shows something"):
         return seen if condition(seen) else None
 
     return wait(looked, lambda: f"{what}; it shows {seen}")
-
-
-def same_to_a_pixel(one, other):
-    """Compare what was drawn: margins that gave way to labels come back a bit other."""
-    number = r"-?\d+(?:\.\d+)?"
-    texts = [json.dumps(drawn) for drawn in (one, other)]
-    forms = [re.sub(number, "", text) for text in texts]
-    values = [[float(value) for value in re.findall(number, text)] for text in texts]
-    return forms[0] == forms[1] and np.allclose(*values, rtol=0, atol=0.9)
-
-
-def count_in(status):
-    return int(re.match(r"step (\d+)", status)[1])
 
 
 class Page:
@@ -209,6 +193,34 @@ class Page:
 
     def lost(self):
         return self.script(LOST)
+
+    def paint(self, theme):
+        """Choose a theme in the menu, as a reader does."""
+        self.choose(".lm-MenuBar-itemLabel", "Settings")
+        self.choose(".lm-Menu-itemLabel", "Theme")
+        self.choose(".lm-Menu-itemLabel", f"JupyterLab {theme}")
+        wait(lambda: self.script(DARK) == (theme == "Dark"), f"it is {theme}")
+
+    def toggle_files(self):
+        """Open or close the file browser."""
+        keys = ActionChains(self.driver).key_down(Keys.CONTROL).send_keys("b")
+        keys.key_up(Keys.CONTROL).perform()
+
+    def drag(self, name, index, right, down):
+        """Take a point so many pixels away; return where it is to be on its axes."""
+        held = self.script(HELD, name, index)
+        x, y = map(round, held["page"])
+        hand = ActionBuilder(self.driver, duration=30)
+        hand.pointer_action.move_to_location(x, y)
+        hand.pointer_action.pointer_down()
+        for part in range(1, 6):
+            hand.pointer_action.move_to_location(
+                x + right * part // 5, y + down * part // 5
+            )
+        hand.pointer_action.pointer_up()
+        hand.perform()
+        by = right * held["pixel"][0], -down * held["pixel"][1]
+        return [at + off for at, off in zip(held["at"], by, strict=True)]
 
     def find(self, css):
         return self.driver.find_element(By.CSS_SELECTOR, css)
@@ -298,7 +310,7 @@ class Page:
         return self.text(".labkit-status")
 
     def count(self):
-        return count_in(self.status())
+        return int(re.match(r"step (\d+)", self.status())[1])
 
     def wait_for_status(self, pattern):
         """Return the first status that matches."""
@@ -311,26 +323,23 @@ class Page:
         return wait(lambda: (d := self.drawn()) and condition(d) and d, what)
 
     def wait_until_still(self):
-        """Wait until the figure shows the same for half a second."""
+        """Wait until the figure shows the same for half a second, and return that."""
 
         def still():
             before = self.drawn()
             time.sleep(0.5)
-            return self.drawn() == before
+            return self.drawn() == before and before
 
-        wait(still, "the figure stands still")
+        return wait(still, "the figure stands still")
 
     def press(self, name):
-        """Click a button once it can be clicked; return the time of the click."""
+        """Click a button once it can be clicked."""
 
         def ready():
             found = self.within(f".labkit-{name}")
             return found.is_enabled() and found
 
-        found = wait(ready, f"{name} can be pressed")
-        clicked = time.monotonic()
-        found.click()
-        return clicked
+        wait(ready, f"{name} can be pressed").click()
 
     def key(self, knob, key):
         """Give the slider a key; return the number shown beside it afterwards."""
@@ -358,44 +367,6 @@ class Page:
     def turned(self):
         """What the panel says of the knob turned last."""
         return self.text(".labkit-turned")
-
-    def _drawn_after(self, condition, what):
-        """Seconds from the key to the first drawing that fulfils the condition."""
-
-        def first():
-            noted = self.script(DRAWINGS)
-            if noted["moved"] is None:
-                return None
-            before = [d for d in noted["drawings"] if d[0] <= noted["moved"]][-1]
-            later = noted["drawings"][noted["drawings"].index(before) + 1 :]
-            times = [time for time, *seen in later if condition(before[1:], seen)]
-            return times and (times[0] - noted["moved"]) / 1000
-
-        return wait(first, what)
-
-    def seconds_to_mark(self, knob, key):
-        """Seconds until a knob that restarts nothing has its mark in the figure."""
-        said = self.turned()
-        self.skip(knob)
-        self.script(NOTE_DRAWINGS)
-        self.key(knob, key)
-        told = wait(
-            lambda: (now := self.turned()) != said and " from step " in now and now,
-            f"the panel tells of {knob}; it says {self.turned()!r}",
-        )
-        mark = told.partition(" from step ")[0].replace(" = ", " ")
-        return self._drawn_after(
-            lambda _, after: mark in after[1], f"the mark {mark!r} in the figure"
-        )
-
-    def seconds_to_restart(self, knob, key):
-        """Seconds until the figure shows fewer points, those of a run begun anew."""
-        self.skip(knob)
-        self.script(NOTE_DRAWINGS)
-        self.key(knob, key)
-        return self._drawn_after(
-            lambda before, after: after[0] < before[0], f"{knob} begins anew"
-        )
 
     def controls(self):
         """All of the panel that can have the focus now."""

@@ -1,7 +1,10 @@
 """A page without a kernel, and a recorded run in it."""
 
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 from selenium.webdriver.common.by import By
 
+from labkit.lab.runs.page import write_page
 from tests.browser.page import wait
 
 OPEN = """
@@ -10,16 +13,30 @@ for (let part = arguments[0]; (part = part.parentElement?.closest('details')); )
 """
 
 
+def cell(source, *shown, folded=False):
+    """A cell that has shown these, by their kinds, its code perhaps folded."""
+    outputs = [new_output("display_data", each) for each in shown]
+    fold = {"jupyter": {"source_hidden": folded}}
+    return new_code_cell(source, metadata=fold, outputs=outputs)
+
+
+def exported(folder, *cells):
+    """Write the page of a run that has these cells; return its address."""
+    folder.mkdir()
+    nbformat.write(new_notebook(cells=cells), folder / "rls.ipynb")
+    write_page(folder / "rls.ipynb", folder / "rls.html")
+    return (folder / "rls.html").as_uri()
+
+
 LOADED = "return document.readyState === 'complete';"
 
 
 class Still:
-    """A page, opened; ``again=False`` leaves it as it is if the browser has it open."""
+    """A page, opened."""
 
-    def __init__(self, driver, address, again=True):
+    def __init__(self, driver, address):
         self.driver = driver
-        if again or driver.current_url.partition("#")[0] != address:
-            driver.get(address)  # in a new window it may come back while the page loads
+        driver.get(address)  # in a new window it may come back while the page loads
         wait(lambda: self.script(LOADED), "the page is there")
 
     def find(self, css):
@@ -30,12 +47,11 @@ class Still:
 
 
 class Played:
-    """The first recorded run of a page, or a later one."""
+    """The first recorded run of a page."""
 
-    def __init__(self, page, number=0):
-        found = lambda: page.driver.find_elements(By.CSS_SELECTOR, ".labkit-play")  # noqa: E731
-        wait(lambda: found()[number].find_elements(By.TAG_NAME, "button"), "it lives")
-        self.root = found()[number]
+    def __init__(self, page):
+        wait(lambda: page.find(".labkit-play button"), "it lives")
+        self.root = page.find(".labkit-play")
         page.script(OPEN, self.root)
         self.button = self.root.find_element(By.TAG_NAME, "button")
         self.slider = self.root.find_element(By.CSS_SELECTOR, ".labkit-play-step")

@@ -1,22 +1,15 @@
 """The line stepper in JupyterLab: with the mouse, by keyboard alone, light and dark."""
 
-import os
 import re
-import shutil
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("selenium")
 
-import nbformat
-from nbformat.v4 import new_code_cell, new_notebook, new_output
-from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from labkit.lab.runs.page import write_page
-from tests.browser.page import wait
-from tests.browser.still import Still
+from tests.browser.page import sized, wait
+from tests.browser.still import Still, cell, exported
 from tests.lab.panels.test_line_stepper import rls_walk
 
 pytestmark = pytest.mark.browser
@@ -40,19 +33,6 @@ return b.top <= a.top + 1 && a.bottom <= b.bottom + 1;
 RENDERED = """
 const place = document.querySelector('.labkit-walk .labkit-line-equation');
 return [place.querySelectorAll('math').length, place.textContent];
-"""
-# The equation; words of the parts that are lit, widths of their lines, and of others.
-LIT = """
-const [equation, picture] = ['equation', 'picture']
-  .map((name) => document.querySelector(`.labkit-walk .labkit-line-${name}`));
-const box = picture.querySelector('svg').getBoundingClientRect();
-const width = (line) => parseFloat(getComputedStyle(line).strokeWidth);
-const lit = [...picture.querySelectorAll('.lit')];
-return [equation.textContent, [
-  lit.map((part) => part.textContent).join(' '),
-  lit.flatMap((part) => [...part.querySelectorAll('polyline')]).map(width),
-  Math.max(...[...picture.querySelectorAll('g:not(.lit) polyline')].map(width)),
-], box.width > 300 && box.left >= equation.getBoundingClientRect().left - 1];
 """
 FOCUS = """
 const own = [...(document.activeElement?.classList ?? [])];
@@ -109,7 +89,6 @@ WIDER = """
 const cell = document.querySelector('.labkit-walk').closest('.jp-OutputArea-output');
 return [cell.scrollWidth - cell.clientWidth, document.body.scrollWidth - innerWidth];
 """
-THEME = "return document.body.dataset.jpThemeLight;"
 
 
 class Walk:
@@ -149,38 +128,24 @@ class Walk:
         pytest.fail("no line with an equation among sixty")
 
 
-# `make test` has the cell of the first one alone.
-WHOLE = [pytest.param(name, marks=pytest.mark.long) for name in ("01_rls", "05_rtrl")]
-
-
-@pytest.mark.parametrize("page", ["walk", *WHOLE], indirect=True)
-def test_line_stepper(page, tmp_path):
+@pytest.mark.parametrize("page", ["walk"], indirect=True)
+def test_line_stepper(page):
     page.run_all()
     assert page.errors() == []
     walk = Walk(page)
-    if page.name != "05_rtrl":
-        light_parts(page, walk)
-    walk_from_equation_to_equation(page, walk)
-    home(walk)
     walk_by_mouse(page, walk)
-    home(walk)
     walk_where_one_clicks(page, walk)
     home(walk)
     walk_by_keyboard(page, walk)
-    read(page, walk, tmp_path)
+    walk.equation()
+    for theme in ("Dark", "Light"):  # its text stands out, and it fits
+        page.paint(theme)
+        for width in (390, 900, 1280):
+            sized(page.driver, width, 1000)
+            wait(lambda: max(page.script(WIDER)) <= 1, "it fits")
+            assert page.script(FAINT, CONTRAST) == [], f"{theme}, {width} px"
+    assert page.script(FAINT, 99), "some text was looked at"
     assert page.errors() == []
-
-
-def light_parts(page, walk):
-    """The picture stands beside the equation, and what a line makes is lit in it."""
-    seen = {}
-    for _ in range(9):
-        equation, (words, strong, pale), aside = page.script(LIT)
-        assert aside and all(width > pale for width in strong)
-        seen.setdefault(equation[:5], words)  # a line of two equations comes later
-        walk.find("next").click()
-    assert seen["(38) "] == "u" and seen["(99) "] == "step of RLS"
-    home(walk)
 
 
 def home(walk):
@@ -191,16 +156,12 @@ def home(walk):
 
 
 def test_line_stepper_in_the_page_of_a_run(driver, tmp_path):
-    shown = {"text/html": rls_walk()._repr_html_()}
-    cell = new_code_cell(outputs=[new_output("display_data", shown)])
-    (tmp_path / "run").mkdir()
-    nbformat.write(new_notebook(cells=[cell]), tmp_path / "run/a.ipynb")
-    write_page(tmp_path / "run/a.ipynb", tmp_path / "run/a.html")
-    page = Still(driver, (tmp_path / "run/a.html").as_uri())
+    shown = cell("", {"text/html": rls_walk()._repr_html_()})
+    page = Still(driver, exported(tmp_path / "run", shown))
     walk = Walk(page)
-    for way in (walk_from_equation_to_equation, walk_by_mouse, walk_where_one_clicks):
-        way(page, walk)
-        home(walk)
+    walk_from_equation_to_equation(page, walk)
+    home(walk)
+    walk_by_mouse(page, walk)
     assert page.script(FAINT, CONTRAST) == [] and page.script(FAINT, 99)
 
 
@@ -220,9 +181,7 @@ def walk_from_equation_to_equation(page, walk):
     assert now.partition(": ")[2] == place.partition(": ")[2]
     home(walk)
 
-    there = page.driver.find_elements(By.CSS_SELECTOR, ".labkit-source .ran:not(.lit)")[
-        0
-    ]
+    there = page.find(".labkit-source .ran:not(.lit)")
     text = there.text.lstrip("· ")
     there.click()
     assert text in walk.moved("a click on a line goes there")[0][1]
@@ -261,7 +220,6 @@ def walk_where_one_clicks(page, walk):
 
 def walk_by_keyboard(page, walk):
     """Tab reaches every control, Enter and Space press it, arrows walk anywhere."""
-    start = walk.seen[-1]
     wait(
         lambda: all(name for _, name in page.script(CONTROLS)),
         lambda: f"every control has a name: {page.script(CONTROLS)}",
@@ -279,58 +237,9 @@ def walk_by_keyboard(page, walk):
     tab_to("-back", 20)
     tab_to("-next", 1).send_keys(Keys.ENTER)
     second = walk.moved("Enter presses Next")
-    focused().send_keys(Keys.SPACE)
-    walk.moved("Space presses Next")
-    focused().send_keys(Keys.ARROW_LEFT)
-    assert walk.moved("an arrow key on a button goes back") == second
-    focused().send_keys(Keys.HOME)
-    assert walk.moved("Home goes to the first line") == start
-    focused().send_keys(Keys.END)
-    walk.moved("End goes to the last line")
-    focused().send_keys(Keys.HOME)
-    walk.moved("Home goes back")
+    for key in (Keys.SPACE, Keys.ARROW_LEFT):
+        focused().send_keys(key)
+        now = walk.moved(f"{key!r} on a button")
+    assert now == second
     tab_to("", 2).send_keys(Keys.ARROW_RIGHT)
     walk.moved("an arrow key on the slider moves on")
-    focused().send_keys(Keys.ARROW_LEFT)
-    walk.moved("an arrow key on the slider moves on")
-
-
-def read(page, walk, folder):
-    """Its text stands out, and it fits, light and dark, at 1280 and 900 pixels."""
-    walk.equation()
-    usual = page.driver.get_window_size()
-    try:
-        for theme in ("Light", "Dark"):
-            choose_theme(page, theme)
-            for width in (1280, 900):
-                page.driver.set_window_size(width, 1000)
-                page.script("document.querySelector('.labkit-walk').scrollIntoView();")
-                wait(
-                    lambda: max(page.script(WIDER)) <= 1,
-                    lambda: f"too wide: {page.script(WIDER)}",
-                )
-                keep_picture(page, folder, f"{theme}_{width}".lower())
-                assert page.script(FAINT, CONTRAST) == [], f"{theme}, {width} px"
-                assert page.script(FAINT, 99), "some text was looked at"
-    finally:
-        choose_theme(page, "Light")
-        page.driver.set_window_size(usual["width"], usual["height"])
-
-
-def choose_theme(page, name):
-    """Choose a theme in the menu, as a reader does."""
-    wanted = "true" if name == "Light" else "false"
-    if page.script(THEME) == wanted:
-        return
-    page.choose(".lm-MenuBar-itemLabel", "Settings")
-    page.choose(".lm-Menu-itemLabel", "Theme")
-    page.choose(".lm-Menu-itemLabel", f"JupyterLab {name}")
-    wait(lambda: page.script(THEME) == wanted, f"the theme is {name}")
-
-
-def keep_picture(page, folder, name):
-    """Keep a picture of the panel, also in the folder that LABKIT_SCREENSHOTS names."""
-    picture = folder / f"line_stepper_{page.name}_{name}.png"
-    assert page.driver.save_screenshot(str(picture))
-    if wanted := os.environ.get("LABKIT_SCREENSHOTS"):
-        shutil.copy(picture, Path(wanted) / picture.name)

@@ -3,28 +3,20 @@
 import time
 from functools import partial
 
-import nbformat
 import numpy as np
 import pytest
 
 pytest.importorskip("selenium")
 
-from nbformat.v4 import new_code_cell, new_notebook, new_output
 from selenium.webdriver.common.keys import Keys
 
 from labkit.lab import Opening
 from labkit.lab.books import rls
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live.played import PLAY, packed, played
-from labkit.lab.runs.page import write_page
 from tests.browser.page import PROMPTS, wait
-from tests.browser.still import Played, Still
-from tests.browser.test_lab import (
-    as_it_opens,
-    opens_with_its_picture,
-    reach_every_control,
-)
-from tests.browser.test_screen import let_go, press, pull, view
+from tests.browser.still import Played, Still, cell, exported
+from tests.browser.test_lab import reach_every_control
 
 pytestmark = pytest.mark.browser
 
@@ -35,16 +27,10 @@ const drawn = arguments[0].data.filter(({name, mode}) => name && mode === 'lines
 return Object.fromEntries(drawn.map(({name, x, y}) =>
   [name, [x, y].map((values) => [...(values._inputArray ?? values)])]));
 """
-# All numbers of the picture.
-NUMBERS = """
-const plot = document.querySelector('[data-looked-at] .js-plotly-plot');
-return plot?.data && JSON.stringify(plot.data.map(({x, y, z}) => [x, y, z]));
-"""
 SETTING = """
 const [line, address] = document.querySelectorAll('[data-looked-at] details code');
 return [line.textContent, address.textContent];
 """
-MEASURED = ".labkit-measured"
 
 
 def path_of(knobs, at=11):
@@ -79,9 +65,7 @@ def answers(page, turn):
 
 def drag(page):
     """Take the start of both paths elsewhere."""
-    held = press(page, "start", 0)
-    wanted = pull(page, held, -40, 30)
-    let_go(page)
+    wanted = page.drag("start", 0, -40, 30)
 
     def there():
         start = [float(part) for part in knobs_told(page).start.split()]
@@ -136,68 +120,15 @@ def test_an_opening_answers_while_cells_run_and_after(page):
     assert page.errors() == []
 
 
-# `make test` has the first one.
-LESSONS = ["02_bpls", "03_hessian_free", "04_broad", "05_rtrl"]
-LESSONS = ["01_rls", *(pytest.param(name, marks=pytest.mark.long) for name in LESSONS)]
-
-
-@pytest.mark.parametrize("page", LESSONS, indirect=True)
-def test_a_lesson_opens_with_its_picture(page):
-    with as_it_opens(page):
-        opens_with_its_picture(page)
-        page.begin_all()
-        page.look_at(".labkit-opening")
-        turn_the_first_knob(page)
-        wait(lambda: "[*]:" not in page.script(PROMPTS), "the cells have run")
-        assert page.errors() == []
-        turn_the_first_knob(page)
-        reach_every_control(page)
-        for width in (390, 900, 1280):
-            view(page, width)
-            wait(lambda: page.too_wide() <= 0, lambda w=width: f"it fits {w} pixels")
-    if page.name == "01_rls":
-        measure(page)
-
-
-def turn_the_first_knob(page):
-    """It is a slider or a choice; the picture is another, and says of which setting."""
-    drawn = wait(partial(page.script, NUMBERS), "it is drawn")
-    setting = page.script(SETTING)
-    handle = page.within(".labkit-controls .noUi-handle")
-    handle.send_keys(Keys.ARROW_RIGHT)
-    wait(lambda: page.script(SETTING) != setting, "another setting is told")
-    wait(lambda: page.script(NUMBERS) != drawn, "another picture is drawn")
-
-
-def measure(page):
-    """A record is shown; a button measures, and other panels answer meanwhile."""
-    page.look_at(f"{MEASURED} button")
-
-    def told():
-        return page.find(f"[data-looked-at] {MEASURED}").text
-
-    assert "Recorded at commit" in told() and "samples = 2000 and not 256" in told()
-    page.within(f"{MEASURED} button").click()
-    wait(lambda: "Measured in this run" in told(), told)
-    assert "was not measured" not in told() and page.errors() == []
-
-
 def test_an_opening_is_played_in_a_page(driver, tmp_path):
-    """Its slider and two knobs, and its address."""
+    """Its button, its slider and two knobs, and its address."""
     opening = Opening(rls.ELLIPSE, interactive=False)
-    shown = [opening.figure._repr_mimebundle_()]
-    shown.append(
-        {
-            "text/html": embedded(
-                PLAY, packed(played(rls.ELLIPSE, (), rls.EllipseKnobs(), 12, 12))
-            )
-        }
+    runs = played(rls.ELLIPSE, (), rls.EllipseKnobs(), 12, 12)
+    shown = {"text/html": embedded(PLAY, packed(runs))}
+    address = exported(
+        tmp_path / "run", cell("", opening.figure._repr_mimebundle_(), shown)
     )
-    cell = new_code_cell(outputs=[new_output("display_data", each) for each in shown])
-    (tmp_path / "run").mkdir()
-    nbformat.write(new_notebook(cells=[cell]), tmp_path / "run/a.ipynb")
-    write_page(tmp_path / "run/a.ipynb", tmp_path / "run/a.html")
-    page = Still(driver, (tmp_path / "run/a.html").as_uri())
+    page = Still(driver, address)
 
     def agrees(what, step, **turned):
         wanted = path_of(rls.EllipseKnobs(**turned), step - 1)
@@ -211,6 +142,11 @@ def test_an_opening_is_played_in_a_page(driver, tmp_path):
 
     play = Played(page)
     agrees("it is drawn", 12)
+    play.press()
+    wait(lambda: 2 < play.step()[0] < 12, "Play begins at the first step")
+    play.press()
+    stopped, _ = play.step()
+    agrees("it stands where it was stopped", stopped)
     play.slider.send_keys(Keys.HOME)
     agrees("the slider moves", 1)
     play.slider.send_keys(Keys.ARROW_RIGHT)

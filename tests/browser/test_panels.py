@@ -6,9 +6,8 @@ pytest.importorskip("selenium")
 
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.page import wait
+from tests.browser.page import sized, wait
 from tests.browser.test_line_stepper import Walk, walk_where_one_clicks
-from tests.browser.test_screen import view
 
 pytestmark = pytest.mark.browser
 
@@ -69,7 +68,7 @@ def wait_for_the_cells(page):
 def a_hint_covers_no_button(page):
     """Where the page is enlarged to 150 % the knobs stand above the buttons."""
     for width in (853, 1280):
-        view(page, width)
+        sized(page.driver, width)
         page.script("arguments[0].focus()", page.within(".noUi-handle"))
         wait(lambda: page.script(COVERED) == [False], "a hint, beside the buttons")
 

@@ -1,8 +1,6 @@
 """Panels on one screen: knobs, buttons and the whole figure, and legible."""
 
-import os
 import re
-import time
 from itertools import islice
 
 import pytest
@@ -10,13 +8,12 @@ import pytest
 pytest.importorskip("selenium")
 
 from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.keys import Keys
 
 from labkit.lab.books.broad_functions import FUNCTIONS, FunctionKnobs
-from labkit.lab.panels.live.turn import direction
+from labkit.lab.panels.live.turn import ROWS, direction
 from tests.browser.conftest import SCREENS
-from tests.browser.page import FOCUS, wait
+from tests.browser.page import FOCUS, sized, wait
 
 pytestmark = pytest.mark.browser
 
@@ -108,39 +105,17 @@ SHOWN = """
 const part = document.querySelector(`[data-looked-at] ${arguments[0]}`);
 return part.checkVisibility({visibilityProperty: true});
 """
-# Of the panel looked at: where a point is that can be held, on its axes and the page,
-# and how far a pixel is; what a curve of this name goes through.
-HELD = """
-const [name, index] = arguments;
-const plot = document.querySelector('[data-looked-at] .js-plotly-plot');
-plot.scrollIntoView({block: 'nearest'});
-const points = plot.calcdata.find(([{trace}]) => trace.meta?.touch === name);
-const {trace} = points[0], {x: a, y: b} = points[index];
-const {left, top} = plot.getBoundingClientRect();
-const axis = (id) => plot._fullLayout[`${id[0]}axis${id.slice(1)}`];
-const [x, y] = [axis(trace.xaxis), axis(trace.yaxis)];
-return {
-  at: [a, b], page: [left + x._offset + x.d2p(a), top + y._offset + y.d2p(b)],
-  pixel: [Math.abs(x.p2d(1) - x.p2d(0)), Math.abs(y.p2d(1) - y.p2d(0))],
-};
-"""
 # How far the figure is below the top of its panel.
 DOWN = """
 const panel = document.querySelector('[data-looked-at]');
 const top = (part) => part.getBoundingClientRect().top;
 return top(panel.querySelector('.js-plotly-plot')) - top(panel);
 """
-CURVE = """
-const plot = document.querySelector('[data-looked-at] .js-plotly-plot');
-const {z, y} = plot._fullData.find((trace) => trace.name === arguments[0]);
-return JSON.stringify(z ?? y);
-"""
 ON_TOP = """
 const {left, top, width, height} = arguments[0].getBoundingClientRect();
 return document.elementFromPoint(left + width / 2, top + height / 2)
   ?.closest('button') === arguments[0];
 """
-DARK = "return document.body.dataset.jpThemeLight === 'false';"
 
 
 def apart(one, other):
@@ -161,37 +136,20 @@ def high(box):
 
 @pytest.mark.parametrize("page", ["screens"], indirect=True)
 def test_a_panel_is_one_screen(page):
-    view(page, 1280)
-    keys = ActionChains(page.driver).key_down(Keys.CONTROL).send_keys("b")
-    keys.key_up(Keys.CONTROL).perform()  # closes the file browser
+    sized(page.driver, 1280)
+    page.toggle_files()
     page.run_all()
     assert page.errors() == []
     wait(lambda: page.script(DRAWN) >= 3 * PANELS, "all figures are drawn")
-    measure(page, "light")
-    paint(page, "Dark")
-    measure(page, "dark")
-    paint(page, "Light")
-    view(page, 1280)
+    for theme in ("Dark", "Light"):
+        page.paint(theme)
+        for width in (1280, 900):
+            sized(page.driver, width)
+            measure(page, width)
+    sized(page.driver, 1280)
     predict_by_keyboard(page)
-    drag_a_bar(page)
     assert page.errors() == []
-    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("page", ["screens"], indirect=True)
-def test_a_knob_waits_for_a_prediction(page):
-    page.run_all()
-    page.look_at(".labkit-knob-added")
-    page.press("step")
-    wait_for_a_prediction(page)
-
-
-def paint(page, theme):
-    page.choose(".lm-MenuBar-itemLabel", "Settings")
-    page.choose(".lm-Menu-itemLabel", "Theme")
-    page.choose(".lm-Menu-itemLabel", f"JupyterLab {theme}")
-    wait(lambda: page.script(DARK) == (theme == "Dark"), f"it is {theme}")
+    page.toggle_files()
 
 
 def predict_by_keyboard(page):
@@ -209,9 +167,10 @@ def predict_by_keyboard(page):
     assert page.script(FOCUS).accessible_name == asked
     ActionChains(page.driver).send_keys(Keys.SPACE).perform()
     page.key("added", Keys.ARROW_RIGHT)
+    count = page.count()
     page.press("step")
     told = lambda: page.text(".labkit-outcome")  # noqa: E731
-    said = wait(lambda: told() if "after" in told() else "", "the panel tells")
+    said = wait(lambda: told() if "after 1 step" in told() else "", "the panel tells")
     values = r"after 1 step: the gap between the fits (\S+) without, (\S+) with: "
     without, turned, verdict = re.match(f"{values}(.*)", said).groups()
     happened, judged = verdict.split(", ")
@@ -219,112 +178,42 @@ def predict_by_keyboard(page):
     right = "as predicted" if happened == "up" else "not up as predicted"
     assert judged.startswith(right)
     assert page.turned() and page.script(DOWN) == down
-    alone = [*islice(FUNCTIONS.rows(FunctionKnobs()), page.count())][-1]
+    alone = [*islice(FUNCTIONS.rows(FunctionKnobs()), count + 1)][-1]
     assert float(without) == float(f"{alone['apart']:.3g}")
 
-
-def wait_for_a_prediction(page):
-    """A knob that is turned without one waits, and the button that skips is on top."""
+    # It has its answer after ten steps; a knob that is turned without a prediction
+    # then waits for one, and the button that skips it lies on top.
+    for _ in range(ROWS - 1):
+        page.press("step")
+    page.wait_for_status(f"step {count + ROWS}, paused")
+    wait(lambda: "right)" in told(), told)
     page.key("noise", Keys.ARROW_RIGHT)
     row = ".labkit-knob-row:has(.labkit-knob-noise)"
     wait(lambda: page.within(f"{row}.labkit-waits"), "the knob waits")
-    said = page.turned()
-    page.press("step")
-    assert page.turned() == said  # nothing is turned
+    assert "noise" not in page.turned()
     skip = page.within(f"{row} .labkit-predict button:last-child")
     assert skip.text == "skip" and page.script(ON_TOP, skip)
     skip.click()
-    wait(lambda: page.turned().startswith("noise = "), "the knob is turned")
+    wait(lambda: page.turned() == "noise restarts the run", page.turned)
 
 
-def hand(page):
-    """A pointer that presses, moves and lets go at once, at places of the page."""
-    return ActionBuilder(page.driver, duration=30)
+def measure(page, width):
+    """Nothing lies over another part, and all can be read, once it fits the width."""
+    wait(lambda: problems(page, width) == [], lambda: problems(page, width))
 
 
-def press(page, name, index):
-    """Hold a point; returns where it is on the page, on its axes, and a pixel there."""
-    held = page.script(HELD, name, index)
-    pointer = hand(page)
-    pointer.pointer_action.move_to_location(*map(round, held["page"]))
-    pointer.pointer_action.pointer_down()
-    pointer.perform()
-    return held
-
-
-def pull(page, held, right, down):
-    """Move what is held so many pixels, in steps; returns where it is to be."""
-    pointer = hand(page)
-    for part in range(1, 6):
-        x, y = (round(at) for at in held["page"])
-        pointer.pointer_action.move_to_location(
-            x + right * part // 5, y + down * part // 5
-        )
-    pointer.perform()
-    by = right * held["pixel"][0], -down * held["pixel"][1]
-    return [at + off for at, off in zip(held["at"], by, strict=True)]
-
-
-def let_go(page):
-    pointer = hand(page)
-    pointer.pointer_action.pointer_up()
-    pointer.perform()
-
-
-def drag_a_bar(page):
-    """There is another bar and another level at once."""
-    page.look_at(".labkit-knob-fifth")
-    level = page.script(CURVE, "water level")
-    shown = ".labkit-knob-second .widget-readout"
-    held = press(page, "bars", 1)
-    wanted = pull(page, held, 0, -40)
-    said = lambda: float(page.text(shown))  # noqa: E731
-    wait(lambda: abs(said() - wanted[1]) < 0.06, "the knob turns with the bar")
-    let_go(page)
-    wait(lambda: page.script(CURVE, "water level") != level, "the level moves")
-    at = lambda: page.script(HELD, "bars", 1)["at"][1]  # noqa: E731
-    wait(lambda: at() == pytest.approx(said()), "the bar stands where the knob does")
-
-
-def measure(page, theme):
-    for width in (1280, 900):
-        view(page, width)
-        cells = page.script(CELLS)
-        assert len(cells) == 2 and max(cells) <= 4  # no stairs
-        found = page.script(MEASURED, LEAST, CONTRAST)
-        assert len(found) == PANELS
-        assert page.script(CROSSED) == [], width
-        for number, panel in enumerate(found):
-            save(page, f"{number}-{width}-{theme}", number)
-            check(panel, width)
-
-
-def view(page, width, height=720):
-    """Have the page, without the browser's own frame, so wide and high."""
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    time.sleep(1)  # figures follow the size of their cell
-
-
-def check(panel, width):
-    assert panel["words"] == []
-    parts = panel["parts"]
-    assert all(inside(part, panel["panel"]) for part in parts)
-    assert inside(panel["panel"], panel["room"])
-    for i, part in enumerate(parts):
-        assert all(apart(part, other) for other in parts[:i]), parts
-    if width == 1280:
-        assert high(panel["panel"]) <= high(panel["room"]), panel
-    else:  # knobs above
-        assert all(row["bottom"] <= parts[1]["top"] for row in panel["knobs"])
-
-
-def save(page, name, number):
-    """Keep a picture where LABKIT_SCREENSHOT says."""
-    if folder := os.environ.get("LABKIT_SCREENSHOT"):
-        page.script(
-            "document.querySelectorAll('.labkit-screen')[arguments[0]]"
-            ".scrollIntoView({block: 'start'});",
-            number,
-        )
-        page.driver.save_screenshot(f"{folder}/screen-{name}.png")
+def problems(page, width):
+    """What is wrong of the panels, in words."""
+    cells, found = page.script(CELLS), page.script(MEASURED, LEAST, CONTRAST)
+    wrong = [*page.script(CROSSED), *(f"stairs of {c}" for c in cells if c > 4)]
+    wrong += [] if len(found) == PANELS and len(cells) == 2 else ["panels are missing"]
+    for number, panel in enumerate(found):
+        parts, box, room = panel["parts"], panel["panel"], panel["room"]
+        good = inside(box, room) and all(inside(part, box) for part in parts)
+        good &= all(apart(a, b) for i, a in enumerate(parts) for b in parts[:i])
+        if width == 1280:
+            good &= high(box) <= high(room)
+        else:  # knobs above
+            good &= all(row["bottom"] <= parts[1]["top"] for row in panel["knobs"])
+        wrong += [*panel["words"], *([] if good else [(number, box, room, parts)])]
+    return wrong

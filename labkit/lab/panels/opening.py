@@ -91,7 +91,7 @@ class Opening(Shown):
             layout={"width": "auto"},
         )
         self.slider.observe(self._move, "value")
-        self.slider.layout.visibility = "hidden" if len(self.rows) < 2 else "visible"
+        self.slider.layout.display = "none" if len(self.rows) < 2 else None
         self.formula = HTMLMath()
         self.setting = HTML()
         for made in self.controls.widgets.values():
