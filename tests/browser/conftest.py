@@ -25,8 +25,8 @@ LONGEST += ["exercise", "stranger"]
 
 # What notebooks' own numbers shrink to here; the rest stays.
 SMALL = {
-    "00_tour": {"steps": 10},
-    "01_rls": {"samples": 256, "hidden": 16, "epochs": 1, "seeds": 2},
+    "00_tour": "\nsteps = 10",
+    "01_rls": "\nsamples, hidden, epochs, seeds = 256, 16, 1, 2",
 }
 
 # A notebook of panels alone: quick to run, and no lab can change it.
@@ -163,24 +163,6 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: place.get(item.path, len(files)))
 
 
-def shrink(source: str, values: dict[str, float]) -> str:
-    """Replace the defaults in a parameters cell: one line each, as in the notebooks."""
-    lines = []
-    opened = False  # inside the brackets of a default that was replaced
-    for line in source.splitlines():
-        if opened:
-            opened = not line.startswith(")")
-            continue
-        name = line.partition(":")[0]
-        if name in values:
-            opened = line.rstrip().endswith("(")
-            line = f"{name}: {type(values[name]).__name__} = {values[name]}"
-        lines.append(line)
-    missing = values.keys() - {line.partition(":")[0] for line in lines}
-    assert not missing, f"no parameter {missing}"
-    return "\n".join(lines)
-
-
 def code_with(words: str, name: str) -> str:
     """Return the first cell of a notebook's code that has these words."""
     cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
@@ -193,17 +175,13 @@ def copy_small(folder: Path) -> None:
     folder.mkdir()
     for path in NOTEBOOKS.glob("*.ipynb"):
         notebook = json.loads(path.read_text())
-        (cell,) = (
-            cell
-            for cell in notebook["cells"]
-            if "parameters" in cell["metadata"].get("tags", ())
-        )
-        values = SMALL.get(path.stem, {})
-        cell["source"] = shrink("".join(cell["source"]), values)
         for cell in notebook["cells"]:
-            if cell["cell_type"] == "code":  # a number then tells that the cell has run
-                if "still" not in cell["metadata"].get("tags", ()):
-                    cell |= {"execution_count": None, "outputs": []}
+            tags = cell["metadata"].get("tags", ())
+            if "parameters" in tags:
+                cell["source"] = [*cell["source"], SMALL.get(path.stem, "")]
+            if cell["cell_type"] == "code" and "still" not in tags:
+                # A number then tells that the cell has run.
+                cell |= {"execution_count": None, "outputs": []}
         (folder / path.name).write_text(json.dumps(notebook))
 
 

@@ -115,18 +115,6 @@ class Walk:
         self.seen.append(now)
         return now
 
-    def equation(self, what="the equation is rendered"):
-        """Go to the first line with an equation and wait until it is rendered."""
-        home(self)
-        for _ in range(60):
-            _, text = self.page.script(RENDERED)
-            if text.strip():
-                wait(lambda: self.page.script(RENDERED)[0], what)
-                return text
-            self.find("next").click()
-            self.moved("Next moves on")
-        pytest.fail("no line with an equation among sixty")
-
 
 @pytest.mark.parametrize("page", ["walk"], indirect=True)
 def test_line_stepper(page):
@@ -137,10 +125,9 @@ def test_line_stepper(page):
     walk_where_one_clicks(page, walk)
     home(walk)
     walk_by_keyboard(page, walk)
-    walk.equation()
     for theme in ("Dark", "Light"):  # its text stands out, and it fits
         page.paint(theme)
-        for width in (390, 900, 1280):
+        for width in (900, 1280):
             sized(page.driver, width, 1000)
             wait(lambda: max(page.script(WIDER)) <= 1, "it fits")
             assert page.script(FAINT, CONTRAST) == [], f"{theme}, {width} px"
@@ -203,10 +190,7 @@ def walk_by_mouse(page, walk):
     last = walk.moved("End on the slider goes to the last line")
     handle.send_keys(Keys.HOME)
     assert walk.moved("Home goes to the first") == start
-    assert last != start
-
-    walk.equation()
-    assert len({values for _, values in walk.seen}) > 2, "the values change on the way"
+    assert len({values for _, values in (start, second, last)}) == 3
 
 
 def walk_where_one_clicks(page, walk):
