@@ -55,42 +55,6 @@ def whose(claim: str) -> str:
     return first if first in (READING, IDENTITY, OURS) else PAPER
 
 
-class Compared(str):
-    """A verdict by a comparison of two means, with the p-value of Student's t.
-
-    Attributes
-    ----------
-    p : float, two-sided, of a difference that is the margin; Welch's test, or of pairs
-    """
-
-    def __new__(cls, held: str, p: float) -> "Compared":
-        """Return the verdict with its p-value."""
-        made = super().__new__(cls, held)
-        made.p = p
-        return made
-
-
-def difference(a: pd.Series, b: pd.Series, paired: bool) -> tuple[float, float, float]:
-    """Return mean a less mean b, its standard error, and the degrees of freedom.
-
-    The error is infinite for too few seeds, and 0 where all runs are alike.
-    """
-    if paired:
-        gaps = (a - b).dropna()
-        means, variances, counts = [gaps.mean()], [gaps.var()], [len(gaps)]
-    else:
-        runs = a.dropna(), b.dropna()
-        means = [runs[0].mean() - runs[1].mean()]
-        variances, counts = [r.var() for r in runs], [len(r) for r in runs]
-    if min(counts) < SEEDS:
-        return means[0], math.inf, math.inf
-    shares = [v / n for v, n in zip(variances, counts, strict=True)]
-    if not sum(shares):
-        return means[0], 0.0, math.inf
-    parts = (s**2 / (n - 1) for s, n in zip(shares, counts, strict=True))
-    return means[0], math.sqrt(sum(shares)), sum(shares) ** 2 / sum(parts)
-
-
 def interval(
     a: pd.Series, b: pd.Series, *, paired: bool = False
 ) -> tuple[float, float]:
@@ -101,9 +65,23 @@ def interval(
     a, b : Series, a value for each seed, which is the index
     paired : bool, whether the runs of a seed share their data and their start
     """
-    gap, error, freedom = difference(a, b, paired)
+    if paired:
+        gaps = (a - b).dropna()
+        means, variances, counts = [gaps.mean()], [gaps.var()], [len(gaps)]
+    else:
+        runs = a.dropna(), b.dropna()
+        means = [runs[0].mean() - runs[1].mean()]
+        variances, counts = [r.var() for r in runs], [len(r) for r in runs]
+    if min(counts) < SEEDS:
+        return -math.inf, math.inf
+    shares = [v / n for v, n in zip(variances, counts, strict=True)]
+    error = math.sqrt(sum(shares))
+    freedom = math.inf
+    if error:
+        parts = (s**2 / (n - 1) for s, n in zip(shares, counts, strict=True))
+        freedom = sum(shares) ** 2 / sum(parts)
     half = error * t.ppf(0.975, freedom)
-    return (-math.inf, math.inf) if error == math.inf else (gap - half, gap + half)
+    return means[0] - half, means[0] + half
 
 
 def of_runs(held: str, runs: int) -> str:
@@ -147,11 +125,7 @@ def ahead(
         least = TRIFLE * max(abs(a.mean()), abs(b.mean()))
     if not margin and abs(gap) <= least:
         return UNDECIDED
-    held = above(interval(a, b, paired=paired), margin)
-    gap, error, freedom = difference(a, b, paired)
-    if not error:
-        return Compared(held, float(gap == margin))
-    return Compared(held, float(2 * t.sf(abs(gap - margin) / error, freedom)))
+    return above(interval(a, b, paired=paired), margin)
 
 
 def above(interval: tuple[float, float], margin: float = 0.0) -> str:

@@ -1,7 +1,6 @@
 """Pages of results, one for each paper, with verdicts and the commands to check."""
 
-import re
-import tomllib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -11,8 +10,24 @@ from labkit.lab.runs.jobs import write_atomically
 from reproduction import compare, coverage, drawing, results, show
 from reproduction.studies import PAPERS, Study, find_study, studies
 
-PROSE = tomllib.loads(Path(__file__).with_name("pages.toml").read_text("utf-8"))
+TITLES = {
+    "broad": "Broad learning (Zhu, arXiv 1911.04872)",
+    "bpls": "Back-propagated least squares (Tomic et al., arXiv 2401.06699)",
+    "rls": "Recursive least squares (Zhang et al., arXiv 2109.03220)",
+    "rtrl": "Kronecker sums for RTRL (Benzing et al., ICML 2019)",
+    "hessian_free": "Stochastic Hessian-free with LSMR (Emirahmetoglu and Stewart)",
+    "compare": "Which rule still pays",
+}
 MADE = "<!-- made by `labkit reproduce pages` from results; not edited by hand -->"
+READING = (
+    "A claim is the paper's, an identity (its formulas make it true) or ours, and the "
+    "three are counted apart. A verdict judges the claim at the size that was run, by "
+    "the criterion under its table. A look is what was measured of a run between two "
+    "of its steps, such as after an epoch; ± is one standard deviation over the runs "
+    "unless a table says otherwise, and so are the bands of the figures, whose dashed "
+    "lines are the paper's numbers. Seconds are of the machine named, at the load "
+    "named; seconds of the processor are those that the unit itself took."
+)
 GLANCE = (
     "The race at full size: each rule but Adam (default) is tuned by "
     f"{compare.TRIALS} trials, then there are "
@@ -23,28 +38,18 @@ GLANCE = (
 )
 HOW_TO_READ = (
     "<details><summary>How to read the tables and figures</summary>",
-    PROSE["reading"],
+    READING,
     "</details>",
 )
-HEADS = {
-    "claim": "claim",
-    "says": "the paper says",
-    "here": "here",
-    "runs": "runs",
-    "size": "size",
-    "verdict": "verdict",
-    "study": "rows and figure",
-    "one run more": "one run more",
-}
 
 
 def pages(folder: Path) -> dict[str, str]:
     """Return all pages and their figures by path below ``docs/reproduction``."""
-    found, every, items = {}, studies(), coverage.evidence(folder)
+    found, every, items = {}, studies(), coverage.coverage(folder)
     for paper in PAPERS:
-        mine = [each for each in every.values() if each.paper == paper]
-        corrected = show.p_values(folder, paper)
-        parts = [MADE, *head(paper, items, corrected, folder), *HOW_TO_READ]
+        mine = [e for name, e in every.items() if name.startswith(f"{paper}/")]
+        told = paragraph(paper, items, folder)
+        parts = [MADE, f"# {TITLES[paper]}", *([told] if told else []), *HOW_TO_READ]
         if paper == "compare" and (charts := race_of(folder)):
             found |= {f"compare/{data}.svg": svg for data, svg in charts.items()}
             drawn = (f"![{data}](compare/{data}.svg)" for data in charts)
@@ -52,7 +57,7 @@ def pages(folder: Path) -> dict[str, str]:
         for each in mine:
             rows = results.frame(results.path_of(each, folder))
             drawn = figures_of(each, rows)
-            parts += section(each, folder, rows, drawn, corrected)
+            parts += section(each, folder, rows, drawn)
             found |= drawn
         found[f"{paper}.md"] = "\n\n".join(parts) + "\n"
     found["README.md"] = "\n\n".join(index(every, folder)) + "\n"
@@ -60,40 +65,11 @@ def pages(folder: Path) -> dict[str, str]:
     return found
 
 
-def head(
-    paper: str, items: pd.DataFrame, corrected: pd.DataFrame, folder: Path
-) -> Iterator[str]:
-    """Yield the title of a paper's page, its table of claims, and what they come to."""
-    told, mine = PROSE[paper], items[items["paper"] == paper]
-    yield f"# {told['title']}"
+def paragraph(paper: str, items: pd.DataFrame, folder: Path) -> str:
+    """Return the paragraph on a paper, or on the comparison of all."""
     if paper == "compare":
-        yield compare.conclusions(raced(folder))
-    else:
-        yield f"{coverage.counted(mine)} {PROSE['marks']}"
-    yield table_of_claims(mine, "")
-    if len(corrected):
-        yield coverage.chance(corrected)
-    for name in ("easy", "hard", "ask"):
-        if name in told:
-            yield f"**{PROSE['heads'][name]}** {told[name].strip()}"
-
-
-def table_of_claims(mine: pd.DataFrame, page: str) -> str:
-    """Return the claims as a table; `page` is where the sections are, if elsewhere."""
-    rows = mine.copy()
-    rows["claim"] = rows["where"] + ": " + rows["claim"]
-    rows["verdict"] = [
-        f"{coverage.MARKS.get(x, '◐' if x else '–')} {x}" for x in rows["verdict"]
-    ]
-    rows["study"] = [
-        ", ".join(
-            f"[{n.partition('/')[2]}]({page}#{anchor(find_study(n))})"
-            for n in names.split(", ")
-            if n
-        )
-        for names in rows["study"]
-    ]
-    return grid([*HEADS.values()], rows[[*HEADS]].values.tolist())
+        return compare.conclusions(raced(folder))
+    return coverage.paragraph(paper, items)
 
 
 def raced(folder: Path) -> pd.DataFrame:
@@ -118,10 +94,7 @@ def race_page(folder: Path) -> str:
     )
     drawn = f'<div class="labkit-race">\n{"".join(charts.values())}</div>'
     told = f"{GLANCE} {so_far(folder)}"
-    question, _, ended = compare.conclusions(raced(folder)).partition("\n\n")
-    listed = re.sub(r"- \*\*(.*?)\*\* (.*)", r"<li><b>\1</b> \2</li>", ended)
-    told = f"<p>{told}</p>\n<p>{question}</p>\n<ul>{listed}</ul>\n"
-    return f"<style>\n{style}\n</style>\n{drawn}\n{told}"
+    return f"<style>\n{style}\n</style>\n{drawn}\n<p>{told}</p>\n"
 
 
 def so_far(folder: Path) -> str:
@@ -143,11 +116,33 @@ def covered(items: pd.DataFrame) -> Iterator[str]:
     """Yield the parts of the page of all claims and of their evidence."""
     yield MADE
     yield "# What the papers claim, and what was shown"
-    yield f"{coverage.counted(items)} {PROSE['marks']} {PROSE['coverage'].strip()}"
+    yield (
+        "Each row is a claim of a paper, and the evidence of it that the results hold: "
+        "at the paper's size (often with fewer runs), at a reduced size, in a notebook "
+        "only, or none; what holds exactly holds by its formulas. Where verdicts "
+        "differ "
+        "they are counted; not contradicted means that too few runs could have said "
+        "no. "
+        "Each verdict stands on an interval of 95 %, without a correction for their "
+        "number, so that one in twenty of those near a margin may be chance. `labkit "
+        "reproduce coverage` prints the same."
+    )
+    yield table_of(coverage.counts(items))
     for paper, mine in items.groupby("paper", sort=False):
-        if paper != "compare":
-            yield f"## {PROSE[paper]['title']}"
-            yield table_of_claims(mine, f"{paper}.md")
+        yield f"## {TITLES[paper]}"
+        rows = mine.assign(now=mine["now"].map(coverage.SIZES))
+        names = ["where", "claim", "studies", "now", "found", "cost"]
+        heads = ["in the paper", "claim", "study", "evidence", "found", "would take"]
+        reading = mine["now"] == coverage.READING
+        yield grid(heads, rows.loc[~reading, names].values.tolist())
+        if reading.any():
+            yield "### A reading of ours, which the paper's own numbers contradict"
+            yield grid(heads[:3] + heads[4:5], _read(mine[reading]))
+
+
+def _read(mine: pd.DataFrame) -> list[list]:
+    """Return the rows of items of a reading, which are not counted as the paper's."""
+    return mine[["where", "claim", "studies", "found"]].values.tolist()
 
 
 def index(every: Mapping[str, Study], folder: Path) -> Iterator[str]:
@@ -175,19 +170,9 @@ def verdicts(each: Study, folder: Path) -> str:
 
 
 def section(
-    each: Study,
-    folder: Path,
-    rows: pd.DataFrame,
-    drawn: Iterable[str],
-    corrected: pd.DataFrame,
+    each: Study, folder: Path, rows: pd.DataFrame, drawn: Iterable[str]
 ) -> Iterator[str]:
-    """Yield the parts of a study's section on its page.
-
-    Parameters
-    ----------
-    drawn : iterable of str, its figures
-    corrected : DataFrame, :func:`show.p_values` of the paper
-    """
+    """Yield the parts of a study's section on its page; `drawn` are its figures."""
     units, done = show.state_of(each, folder)
     yield f"## {heading(each)}"
     facts = {"Claim": each.claim, "Data": each.data, "Setting": each.setting}
@@ -206,9 +191,6 @@ def section(
     found = show.judged_in(folder, each)
     if len(found):
         names = [show.CLAIM, "measured here", "whose", "verdict"]
-        if not (p := corrected[corrected.index.get_level_values(0) == each.name]).empty:
-            told = p.droplevel(0).map("{:.2g}".format)
-            found, names = found.drop(columns="p").join(told), [*names, "p", "holm"]
         yield grid(names, found[names].values.tolist())
         yield f"Criterion: {each.criterion}."
     head = "<details><summary>How these units were run</summary>"
@@ -289,8 +271,15 @@ def _cell(value) -> str:
 
 
 def claims(folder: Path) -> str:
-    """Return the table that :func:`labkit.lab.claims.recorded` reads, as text."""
-    return coverage.evidence(folder).to_csv(index=False, lineterminator="\n")
+    """Return the table of claims as text; see :func:`reproduction.show.recorded`."""
+    return show.recorded(folder).to_csv(index=False, lineterminator="\n")
+
+
+def summaries(folder: Path) -> str:
+    """Return the paragraphs of all papers as JSON; see `labkit.lab.claims.summary`."""
+    items = coverage.coverage(folder)
+    told = {paper: paragraph(paper, items, folder) for paper in PAPERS}
+    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
 
 
 def write(folder: Path, docs: Path, table: Path) -> list[Path]:
@@ -305,6 +294,7 @@ def write(folder: Path, docs: Path, table: Path) -> list[Path]:
     made, paths = pages(folder), []
     beside = {
         Path(table): claims(folder),
+        Path(table).with_name("summaries.json"): summaries(folder),
         Path(table).with_name("race.html"): race_page(folder),
     }
     for path, text in beside.items():

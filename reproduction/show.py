@@ -1,13 +1,13 @@
 """Tables and verdicts in words: our results beside the paper's."""
 
-import math
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
+from labkit.lab.claims import UNDECIDED, claim_table
 from reproduction import results
-from reproduction.criteria import IDENTITY, OURS, PAPER, READING, Compared, whose
+from reproduction.criteria import IDENTITY, OURS, PAPER, READING, whose
 from reproduction.studies import Study, studies
 
 CLAIM = "paper's claim"
@@ -32,27 +32,11 @@ def state_of(study: Study, folder: Path) -> tuple[int, dict[str, dict]]:
 
 
 def judged(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each claim of a study, with its verdict and whose it is.
-
-    ``p`` is that of a comparison of two means, and nan of other criteria.
-    """
+    """Return a row for each claim of a study, with its verdict and whose it is."""
+    setting = f"{study.data}; {study.setting}"
     claims = study.claims(rows) if len(rows) else ()
-    table = pd.DataFrame(claims, columns=[CLAIM, "measured here", "verdict"])
-    p = [x.p if isinstance(x, Compared) else math.nan for x in table["verdict"]]
-    table = table.assign(p=p, whose=[whose(claim) for claim in table[CLAIM]])
-    return table.assign(verdict=[str(held) for held in table["verdict"]])
-
-
-def p_values(folder: Path, paper: str) -> pd.DataFrame:
-    """Return ``p`` of a paper's comparisons, and ``holm``, corrected for their number.
-
-    The index is the name of the study and the place of the claim in it.
-    """
-    mine = [each for each in studies().values() if each.paper == paper]
-    p = pd.concat({each.name: judged_in(folder, each)["p"] for each in mine}).dropna()
-    ordered = p.sort_values()
-    corrected = ordered * pd.Series(range(len(p), 0, -1), ordered.index)
-    return pd.DataFrame({"p": p, "holm": corrected.cummax().clip(upper=1.0)})
+    table = claim_table((said, here, setting, held) for said, here, held in claims)
+    return table.assign(whose=[whose(claim) for claim in table[CLAIM]])
 
 
 def judged_in(folder: Path, study: Study) -> pd.DataFrame:
@@ -68,6 +52,30 @@ def judged_in(folder: Path, study: Study) -> pd.DataFrame:
 @cache
 def _judged_at(path: Path, written: int | None, name: str) -> pd.DataFrame:
     return judged(studies()[name], results.frame(path))
+
+
+def recorded(folder: Path) -> pd.DataFrame:
+    """Return a row for each claim of all papers, with what is recorded of it.
+
+    This is what ``labkit reproduce pages`` writes into the package, where
+    :func:`labkit.lab.claims.recorded` reads it.
+
+    Parameters
+    ----------
+    folder : path, of the results
+    """
+    tables = []
+    for each in studies().values():
+        units, done = state_of(each, folder)
+        rows = judged_in(folder, each)
+        if not len(rows):
+            words = f"{len(done)} of {units} units are done" if done else "Not run"
+            rows = claim_table([(each.claim, words, each.data, UNDECIDED)])
+            rows = rows.assign(whose=PAPER)
+        tables.append(rows.assign(command=command(each)).assign(paper=each.paper))
+    names = {"measured here": "recorded", "setting": "data and scale"}
+    table = pd.concat(tables, ignore_index=True).rename(columns=names)
+    return table[["paper", *table.columns.drop("paper")]]
 
 
 def command(study: Study) -> str:

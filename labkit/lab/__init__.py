@@ -35,8 +35,8 @@ __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "claims": (
-            *("NO", "UNDECIDED", "YES", "folded", "plus_minus"),
-            *("recorded", "show_race"),
+            *("NO", "UNDECIDED", "YES", "claim_table", "folded", "plus_minus"),
+            *("recorded", "show_race", "show_summary"),
         ),
         "datasets": ("Labelled", "Text", "available", "load"),
         "panels": (

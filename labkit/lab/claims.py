@@ -1,8 +1,9 @@
 """Claims and verdicts: what a paper says, what was measured, whether it holds."""
 
 import html
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
 # all by `labkit reproduce pages`
 RECORDED = Path(__file__).with_name("claims.csv")
+SUMMARIES = Path(__file__).with_name("summaries.json")
 RACE = Path(__file__).with_name("race.html")
 
 
@@ -32,12 +34,47 @@ def plus_minus(
     return f"{row['mean']:.{digits}f}{sd} {unit}".rstrip()
 
 
+def claim_table(rows: Iterable[Sequence[str]]) -> pd.DataFrame:
+    """Return a table of rows (claim, measured here, setting, verdict)."""
+    columns = ["paper's claim", "measured here", "setting", "verdict"]
+    check_kind("rows", rows, (list, tuple, Iterator), "rows of four columns")
+    rows = [*rows]
+    for row in rows:
+        if not isinstance(row, tuple | list) or len(row) < 4:
+            raise ValueError(f"a row must be {', '.join(columns)}; got {row!r}")
+    return pd.DataFrame([row[:4] for row in rows], columns=columns)
+
+
 def folded(table: "pd.DataFrame | Styler", summary: str) -> "Page":
     """Return a table that a click on its summary opens."""
     from labkit.lab.panels.figures.shown import Page
 
     head = f"<summary>{html.escape(summary)}</summary>"
     return Page(f"<details>{head}{table.to_html()}</details>", summary)
+
+
+def show_summary(paper: str) -> None:
+    """Display which claims of a paper stand, at which size, which do not, and why.
+
+    The paragraph is the one at the head of the paper's page of results; that of
+    ``compare`` says which rule is ahead of Adam at full size.
+
+    Parameters
+    ----------
+    paper : str, ``rls``, ``bpls``, ``hessian_free``, ``broad``, ``rtrl``, ``compare``
+
+    Raises
+    ------
+    ValueError : if there is no paragraph on a paper of this name
+    """
+    from IPython.display import Markdown, display
+
+    check_kind("paper", paper, str, "the name of a paper")
+    told = json.loads(SUMMARIES.read_text("utf-8"))
+    if not told.get(paper):
+        known = ", ".join(name for name, text in told.items() if text)
+        raise ValueError(f"there is no summary of {paper!r}; there are {known}")
+    display(Markdown(told[paper]))
 
 
 def show_race() -> None:
@@ -51,11 +88,10 @@ def show_race() -> None:
 
 
 def recorded(paper: str) -> pd.DataFrame:
-    """Return the claims of a paper with what is recorded of each.
+    """Return the claims of a paper with what is recorded of each at the paper's size.
 
     The table lies beside this module, ``claims.csv``. In a clone the command
-    ``labkit reproduce pages`` writes it from the results of all runs, and the same
-    table stands at the head of the paper's page.
+    ``labkit reproduce pages`` writes it from the results of all runs.
 
     Parameters
     ----------
@@ -64,9 +100,8 @@ def recorded(paper: str) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A row for each claim: where it stands, what the paper says, what was measured,
-        in how many runs and at which size, the verdict, the study whose rows ``labkit
-        reproduce show`` prints, and what one run more would take.
+        A row for each claim: what the paper says, what was recorded, data and scale,
+        the verdict, and the command that computes it again.
 
     Raises
     ------

@@ -1,5 +1,6 @@
 """The pages say what the results say, and nothing of them is older."""
 
+import json
 import math
 import re
 import shutil
@@ -13,10 +14,12 @@ import pytest
 from labkit.lab.claims import (
     NO,
     RACE,
+    SUMMARIES,
     UNDECIDED,
     YES,
     recorded,
     show_race,
+    show_summary,
 )
 from labkit.lab.race import View
 from reproduction import (
@@ -26,7 +29,6 @@ from reproduction import (
     drawing,
     pages,
     results,
-    show,
     units,
 )
 from reproduction.command import CLAIMS, DOCS, RESULTS
@@ -55,6 +57,7 @@ def test_pages_and_results_agree(made):
     assert there == made
     table = CLAIMS.read_text("utf-8")
     assert table == pages.claims(RESULTS)
+    assert SUMMARIES.read_text("utf-8") == pages.summaries(RESULTS)
     assert max(len(text.encode()) for text in [*made.values(), table]) <= 300_000
     figures = [text for name, text in made.items() if name.endswith(".svg")]
     assert all(re.search(r'(points|cx)="\d', figure) for figure in figures)
@@ -64,8 +67,12 @@ def test_pages_and_results_agree(made):
 def test_a_notebook_shows_what_its_page_says(paper, made):
     page = made[f"{paper}.md"]
     for row in recorded(paper).to_dict("records"):
-        cells = [row[name] for name in ("says", "here", "runs", "size")]
-        assert f"| {row['where']}: {row['claim']} | {' | '.join(cells)} | " in page
+        words = row["paper's claim"], row["recorded"], row["data and scale"]
+        assert all(part in page for each in words for part in each.split("; "))
+        judged = f"| {words[0]} | {words[1]} | {row['whose']} | {row['verdict']} |"
+        judged = judged in page
+        assert judged or "Not run" in words[1] or "units are done" in words[1]
+        assert f"`{row['command']}`" in page
     notebook = next(ROOT.glob(f"notebooks/0?_{paper}.ipynb")).read_text("utf-8")
     assert f'recorded(\\"{paper}\\")' in notebook
 
@@ -73,6 +80,14 @@ def test_a_notebook_shows_what_its_page_says(paper, made):
 def test_claims_of_a_paper_that_there_is_not_are_refused():
     with pytest.raises(ValueError, match=r"no claims of 'adam' are .* broad"):
         recorded("adam")
+
+
+def test_a_summary_is_what_stands_at_the_head_of_the_page(made):
+    with pytest.raises(ValueError, match=r"no summary of 'adam'; there are broad"):
+        show_summary("adam")
+    page = made["rls.md"]
+    told = json.loads(SUMMARIES.read_text("utf-8"))["rls"]
+    assert f"\n\n{told}\n\n" in page
 
 
 def test_the_race_that_is_shown_is_that_of_the_page(made, monkeypatch):
@@ -85,36 +100,19 @@ def test_the_race_that_is_shown_is_that_of_the_page(made, monkeypatch):
 
 
 def test_every_claim_of_the_papers_has_its_evidence(tmp_path):
-    """Each names studies and verdicts that there are; none of it without results."""
-    found = coverage.evidence(RESULTS)
-    of_papers = found[found["paper"] != "compare"]
-    assert len(of_papers) == 91 and set(of_papers["paper"]) == set(PAPERS) - {"compare"}
-    size = of_papers["size"].map({word: key for key, word in coverage.SIZES.items()})
-    run = size.isin([coverage.AT_SIZE, coverage.REDUCED, criteria.READING])
-    assert run.sum() >= 50 and (size == criteria.READING).sum() == 2
-    filled = of_papers[["says", "here", "runs", "verdict"]].notna()
-    assert filled[run].all(axis=None), of_papers[run & ~filled.all(axis=1)]
-    missing = size == coverage.MISSING
-    undecided = of_papers["verdict"].str.contains("open|not contradicted")
-    left = of_papers.loc[missing | undecided, "one run more"]
-    assert left.str.len().gt(0).all()
-    nothing = coverage.evidence(tmp_path)
-    known = coverage.NOTEBOOK, coverage.MISSING, coverage.EXACT
-    assert set(nothing["size"]) == {coverage.SIZES[key] for key in known}
-    assert coverage.counted(found).startswith("89 claims.")
-
-
-def test_holm_corrects_for_the_number_of_comparisons(monkeypatch):
-    """Four values, worked out by hand: 4 p, 3 p, 2 p, p, none below one before it."""
-    p = pd.DataFrame({"p": [0.02, math.nan, 0.01, 0.9, 0.03]})
-    monkeypatch.setattr(show, "judged_in", lambda folder, study: p)
-    monkeypatch.setattr(
-        show, "studies", lambda: {"rls/a": replace(MNIST, name="rls/a")}
-    )
-    found = show.p_values(RESULTS, "rls").droplevel(0)
-    assert [*found["holm"]] == pytest.approx([0.06, 0.04, 0.9, 0.06])
-    told = coverage.chance(found)
-    assert "4 verdicts" in told and "3 have p" in told and told.endswith("number 1.")
+    """Each item names studies and claims that there are; none of it without results."""
+    items = coverage.coverage(RESULTS)
+    assert len(items) == 91 and set(items["paper"]) == set(PAPERS) - {"compare"}
+    run = items[items["now"].isin([coverage.AT_SIZE, coverage.REDUCED])]
+    assert (run["found"] != "").all(), run[run["found"] == ""]
+    assert len(run) >= 50
+    nothing = coverage.coverage(tmp_path)
+    left = {coverage.NOTEBOOK, coverage.MISSING, coverage.EXACT}
+    assert set(nothing["now"]) == left
+    readings = (items["now"] == coverage.READING).sum()
+    assert readings == 2
+    assert coverage.counts(items)["now"].sum() == len(items) - readings
+    assert (items.loc[items["now"] == coverage.MISSING, "cost"] != "").all()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +151,7 @@ def test_units_that_were_not_run_are_named():
         (PIXELS, "are done."),
         (replace(PIXELS, units=units), "not run: RLS-9, Adam-9."),
     ):
-        whole = pages.section(each, RESULTS, rows, (), show.p_values(RESULTS, "rls"))
+        whole = pages.section(each, RESULTS, rows, drawn=())
         (told,) = [part for part in whole if "units are done" in part]
         assert told.endswith(end)
 
@@ -167,10 +165,12 @@ def test_a_figure_goes_with_its_results(tmp_path):
         shutil.copy(results.path_of(study, RESULTS), path)
     pages.write(folder, tmp_path / "docs", table)
     assert figure.is_file() and table.read_text("utf-8") == pages.claims(folder)
+    summaries = table.with_name("summaries.json").read_text("utf-8")
     race = table.with_name("race.html").read_text("utf-8")
     assert race == RACE.read_text("utf-8")
     pages.write(tmp_path, tmp_path / "docs", table)
     assert not [*tmp_path.rglob("*.svg")]
+    assert summaries != table.with_name("summaries.json").read_text("utf-8")
 
 
 def test_seconds_of_units_that_were_cut_off_are_told_as_such():
