@@ -242,7 +242,7 @@ WEIGHTS = {
     "labkit/*.py": (2_500, 2_257),
     "= core": (98_000, 91_235),
     "labkit/lab/panels": (30_000, 32_897),
-    "labkit/lab/{rls,bpls,hessian_free,broad,rtrl,compare,books}": (29_000, 32_245),
+    "labkit/lab/books": (29_000, 32_245),
     "labkit/lab/exercises": (13_000, 7_847),
     "labkit/lab/runs": (10_500, 10_434),
     "labkit/lab/datasets": (6_000, 5_837),
