@@ -3,7 +3,7 @@
 import html
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,6 @@ def plus_minus(
 def claim_table(rows: Iterable[Sequence[str]]) -> pd.DataFrame:
     """Return a table of rows (claim, measured here, setting, verdict)."""
     columns = ["paper's claim", "measured here", "setting", "verdict"]
-    check_kind("rows", rows, (list, tuple, Iterator), "rows of four columns")
     rows = [*rows]
     for row in rows:
         if not isinstance(row, tuple | list) or len(row) < 4:
@@ -69,7 +68,6 @@ def show_summary(paper: str) -> None:
     """
     from IPython.display import Markdown, display
 
-    check_kind("paper", paper, str, "the name of a paper")
     told = json.loads(SUMMARIES.read_text("utf-8"))
     if not told.get(paper):
         known = ", ".join(name for name, text in told.items() if text)
