@@ -246,6 +246,4 @@ def test_recorded_results_are_of_the_arguments_that_there_are_now(name):
     study = find_study(name)
     recorded, rows = results.read(results.path_of(study, RESULTS))
     assert {row["unit"] for row in rows} == set(recorded)
-    assert not [
-        d for each in recorded.values() if (d := results.difference(study, each))
-    ]
+    assert not any(results.difference(study, each) for each in recorded.values())

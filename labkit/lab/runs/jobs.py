@@ -101,7 +101,7 @@ def commit() -> str | None:
         return None
     try:
         head = git("rev-parse", "--short=10", "HEAD").strip()
-        changed = git("status", "--porcelain", "--", "labkit", "reproduction/*.py")
+        changed = git("status", "--porcelain", "--", "labkit", "reproduction/*.[pt]*")
     except (OSError, subprocess.CalledProcessError):
         return None
     return f"{head}+" if changed else head
