@@ -1,6 +1,6 @@
 """BPLS at the paper's size: the columns of Table I for BPLS and its competitors."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -191,12 +191,11 @@ def beside(
 
 def saturates(
     rows: pd.DataFrame,
-    printed: Mapping,
     *,
     claim: str,
     methods: Sequence[str],
     slow: bool = False,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge what each rival gains after ten epochs, at most or, if slow, at least."""
     early = by_label(rows[rows["look"] <= SATURATED], "test", "max")
     ends = by_label(rows, "test", "max")

@@ -88,15 +88,13 @@ def _copied(record: DescentStep) -> Weights:
     return tuple(W.clone() for W in record.weights)
 
 
-def toy_table(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:
+def toy_table(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the test errors by method and noise, as means over the seeds."""
     wide = rows.pivot_table(index="label", columns="look", values="test", sort=False)
     return wide.round(4).add_prefix("test, sigma ")
 
 
-def against(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, kind: str, part: str
-) -> Iterator[Judged]:
+def against(rows: pd.DataFrame, *, claim: str, kind: str, part: str) -> Judged:
     """Judge whether BPLS equals each rival in training, or is ahead in the test.
 
     Errors are means over the levels of noise above 0. Rivals whose training error fell
@@ -123,7 +121,7 @@ def against(
         yield claim.format(name=name), told, held
 
 
-def theory(rows: pd.DataFrame, printed: Mapping, *, claim: str) -> Iterator[Judged]:
+def theory(rows: pd.DataFrame, *, claim: str) -> Judged:
     """Judge whether the errors of the linear toy are what least squares predicts."""
     mine = rows[(rows["label"] == "BPLS, linear") & (rows["look"] > 0)]
     for part, number in THEORY.items() if len(mine) else ():
@@ -187,9 +185,7 @@ def seconds_table(rows: pd.DataFrame, printed: Mapping[str, float]) -> pd.DataFr
     )
 
 
-def slower(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, times: float
-) -> Iterator[Judged]:
+def slower(rows: pd.DataFrame, *, claim: str, times: float) -> Judged:
     """Judge whether an epoch of each rival takes more than so many of BPLS."""
     wide = rows.pivot_table(index="seed", columns="label", values="seconds_cpu")
     for method in wide.columns.drop("BPLS", errors="ignore"):

@@ -7,7 +7,7 @@ images at a time, wherever they read them.
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import pairwise
 
@@ -261,12 +261,11 @@ def agrees(ours: pd.Series, number: float, sd: float) -> str:
 
 def near(
     rows: pd.DataFrame,
-    printed: Mapping,
     *,
     claim: str,
     columns: int,
     numbers: Mapping[str, tuple[float, float]],
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether accuracies with so many columns are the paper's mean and sd."""
     ends = rows[rows["columns"] == columns].dropna(subset="accuracy")
     for label, ours in by_label(ends, "accuracy").items():
@@ -277,7 +276,7 @@ def near(
             yield said, told, agrees(ours, number, sd)
 
 
-def rises(rows: pd.DataFrame, printed: Mapping, *, claim: str) -> Iterator[Judged]:
+def rises(rows: pd.DataFrame, *, claim: str) -> Judged:
     """Judge whether accuracy at the end is above that at the start."""
     ends = by_label(rows, "accuracy")
     for label, first in by_label(rows, "accuracy", "first").items():
@@ -287,9 +286,7 @@ def rises(rows: pd.DataFrame, printed: Mapping, *, claim: str) -> Iterator[Judge
         yield claim.format(label=label), told, held
 
 
-def highest(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, number: float, sd: float
-) -> Iterator[Judged]:
+def highest(rows: pd.DataFrame, *, claim: str, number: float, sd: float) -> Judged:
     """Judge whether the highest mean of all sizes and ridges is the paper's."""
     runs = dict(list(rows.groupby(["label", "columns"])["accuracy"]))
     label, columns = max(runs, key=lambda each: runs[each].mean())
@@ -299,7 +296,7 @@ def highest(
 
 def turns(
     rows: pd.DataFrame, printed: Mapping[str, list[float]], *, claim: str
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether accuracy ends on the side of its start that the paper's does."""
     for label, mine in rows.groupby("label", sort=False):
         ours = mine.groupby("columns")["accuracy"].mean().tolist()
@@ -314,9 +311,7 @@ def turns(
         yield said, told, of_runs(YES if same else NO, mine["seed"].nunique())
 
 
-def costs(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, most: float
-) -> Iterator[Judged]:
+def costs(rows: pd.DataFrame, *, claim: str, most: float) -> Judged:
     """Judge whether seconds are at most so many times those of the operations."""
     for label, mine in rows.groupby("label", sort=False):
         columns = ["seconds_cpu", "seconds_at_rate"]
@@ -326,9 +321,7 @@ def costs(
         yield claim.format(label=label), told, held
 
 
-def higher(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, a: str, b: str
-) -> Iterator[Judged]:
+def higher(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
     """Judge whether the highest accuracy of a is above that of b."""
     found = by_label(rows, "accuracy", "max")
     if {a, b} <= found.keys():
@@ -337,9 +330,7 @@ def higher(
         yield claim, f"{one:.2f} and {two:.2f} %", held
 
 
-def faster(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, a: str, b: str, least: float
-) -> Iterator[Judged]:
+def faster(rows: pd.DataFrame, *, claim: str, a: str, b: str, least: float) -> Judged:
     """Judge whether b takes so many times the seconds of a to all columns."""
     spent = rows.pivot_table("seconds_cpu", "columns", "label").reindex(columns=[a, b])
     if spent.notna().all(axis=None) and len(spent) == UPDATES + 1:

@@ -1,6 +1,5 @@
 """Broad learning at the paper's size: where Chol-1 ends, and the ridge inverses."""
 
-from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import pandas as pd
@@ -24,7 +23,7 @@ from reproduction.judges import Judged, by_label, every
 STEP = 2010  # columns of an update
 
 
-def sizes_of(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:
+def sizes_of(rows: pd.DataFrame) -> pd.DataFrame:
     """Return where each draw ended, its accuracy there, and where it lost a pivot."""
     done = rows.dropna(subset="accuracy").groupby(["label", "seed"], sort=False)
     table, lost = done[["columns", "accuracy"]].last().round(2), lost_at(rows)
@@ -46,13 +45,12 @@ def lost_at(rows: pd.DataFrame) -> dict[str, dict[int, int | None]]:
 
 def pivots(
     rows: pd.DataFrame,
-    printed: Mapping,
     *,
     claim: str,
     label: str,
     columns: int = 0,
     as_in: str = "",
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge where the draws of a label lose a pivot.
 
     Parameters
@@ -114,15 +112,13 @@ def inverses(
     return rows
 
 
-def by_size(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:
+def by_size(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the mean accuracy by solver and number of columns."""
     wide = rows.pivot_table(index="label", columns="columns", values="accuracy")
     return wide.round(2).rename_axis("row")
 
 
-def alike(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, a: str, b: str
-) -> Iterator[Judged]:
+def alike(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
     """Judge whether two solvers have the same accuracies in every draw."""
     wide = rows.pivot_table("accuracy", ["seed", "columns"], "label")
     both = wide.reindex(columns=[a, b]).dropna()
@@ -133,9 +129,7 @@ def alike(
         yield claim, told, held
 
 
-def falls(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, label: str
-) -> Iterator[Judged]:
+def falls(rows: pd.DataFrame, *, claim: str, label: str) -> Judged:
     """Judge whether the accuracy of each draw ends below its maximum."""
     rows = rows.dropna(subset="accuracy")
     ends, tops = (by_label(rows, "accuracy", at).get(label) for at in ("last", "max"))

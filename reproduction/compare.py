@@ -280,7 +280,7 @@ def raced(rows: pd.DataFrame) -> Iterator[tuple[Job, pd.DataFrame]]:
         yield job_of(data), Race(looks).last()
 
 
-def table(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:
+def table(rows: pd.DataFrame) -> pd.DataFrame:
     """Return score, seconds and rank on each data set, and the ranks over all of them.
 
     The ranks over all data sets are a mean and a standard deviation over those that a
@@ -335,9 +335,7 @@ def at_a_glance(rows: pd.DataFrame) -> dict[str, str]:
     return charts
 
 
-def ahead_of_adam(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str
-) -> Iterator[Judged]:
+def ahead_of_adam(rows: pd.DataFrame, *, claim: str) -> Judged:
     """Judge each rule against tuned Adam, and tuned Adam against its default rate."""
     for job, ends in raced(rows):
         found = by_label(ends, "score")

@@ -1,7 +1,7 @@
 """What a pass of each rule costs beside one of Adam, on one thread of a processor."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pandas as pd
 
@@ -39,7 +39,7 @@ def timed(rows: pd.DataFrame) -> Iterator[tuple[Job, pd.DataFrame]]:
         yield job_of(data), spent
 
 
-def table(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:
+def table(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the median seconds and how many times Adam's they are."""
     columns = {}
     for job, spent in timed(rows):
@@ -49,9 +49,7 @@ def table(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:
     return pd.DataFrame(columns).rename_axis("rule")
 
 
-def cheap(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, times: float
-) -> Iterator[Judged]:
+def cheap(rows: pd.DataFrame, *, claim: str, times: float) -> Judged:
     """Judge whether a pass of each paper's rule takes at most so many of Adam's."""
     for job, spent in timed(rows):
         for rule, ratio in (spent / spent.loc[ADAM]).iterrows():

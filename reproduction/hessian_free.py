@@ -1,6 +1,6 @@
 """Stochastic Hessian-free at the paper's size: USPS of Table 2, and its advice."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -158,7 +158,7 @@ def table_2(
     *,
     claim: str,
     part: str,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether each method ends at the printed error."""
     for label, runs in by_label(chosen(rows), part).items():
         if label in printed:
@@ -174,7 +174,7 @@ def ties(
     *,
     claim: str,
     part: str,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether both methods end at the same error."""
     runs = by_label(chosen(rows), part)
     if {"shf", "martens"} <= runs.keys():
@@ -192,7 +192,7 @@ def settled(held: str, rows: pd.DataFrame) -> str:
 
 def on_the_way(
     rows: pd.DataFrame, printed: Mapping[str, tuple[float, float]], *, claim: str
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge Martens' test error where the training error is the printed one."""
     train, test = printed["martens"]
     there = tests_at(rows[rows["label"] == "martens"], train)
@@ -201,9 +201,7 @@ def on_the_way(
         yield claim.format(train=train, test=test), words(there, "", 3), held
 
 
-def grows(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, times: float
-) -> Iterator[Judged]:
+def grows(rows: pd.DataFrame, *, claim: str, times: float) -> Judged:
     """Judge whether the batch of every run of SHF grows to so many times its first."""
     ours = rows[rows["label"] == "shf"].sort_values("step")
     if len(ours) and (by_label(ours, "step", "min")["shf"] == 1).all():
@@ -238,9 +236,7 @@ def levelled(rows: pd.DataFrame) -> dict[str, pd.Series]:
     return {label: tests_at(mine, level) for label, mine in rows.groupby("label")}
 
 
-def advised(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, a: str, b: str
-) -> Iterator[Judged]:
+def advised(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
     """Judge whether a has a lower test error than b, and at equal training error."""
     mine = rows[rows["label"].isin((a, b))]
     mine = mine[mine.groupby("seed")["label"].transform("nunique") == 2]

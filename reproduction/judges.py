@@ -1,7 +1,7 @@
 """The forms of criteria that papers share, and what a judge needs of rows.
 
-A judge gets the rows, the paper's numbers by label, and what stands in the study's row
-(see :mod:`reproduction.studies`). It yields the claim, what was measured, and the
+A judge gets the rows and what stands in the study's row (see
+:mod:`reproduction.studies`). It yields the claim, what was measured, and the
 verdict, and nothing where the runs that the claim speaks of are not there.
 """
 
@@ -13,7 +13,7 @@ from labkit.lab.claims import NO, UNDECIDED, YES, plus_minus
 from reproduction import criteria
 from reproduction.criteria import of_runs
 
-Judged = tuple[str, str, str]
+Judged = Iterator[tuple[str, str, str]]  # claim, measured, verdict
 
 
 def by_label(rows: pd.DataFrame, column: str, at: str = "last") -> dict[str, pd.Series]:
@@ -46,7 +46,6 @@ def every(holds: pd.Series) -> str:
 
 def ahead(
     rows: pd.DataFrame,
-    printed: Mapping,
     *,
     claim: str,
     a: str,
@@ -57,7 +56,7 @@ def ahead(
     unit: str = "%",
     digits: int = 2,
     **how: float,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether a is ahead of b from a look on; see :func:`criteria.ahead`."""
     found = by_label(rows[rows["look"] >= since], column, at)
     if {a, b} <= found.keys():
@@ -68,7 +67,6 @@ def ahead(
 
 def meets(
     rows: pd.DataFrame,
-    printed: Mapping,
     *,
     claim: str,
     numbers: Mapping[str, float],
@@ -78,7 +76,7 @@ def meets(
     less: float = 0.0,
     unit: str = "%",
     digits: int = 2,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether our means, less a number, are those that the paper prints."""
     for label, runs in by_label(rows, column, at).items():
         if label in numbers:

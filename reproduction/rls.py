@@ -1,6 +1,6 @@
 """RLS: the learning curves of Figures 2 and 3, at the paper's size or reduced."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -116,7 +116,7 @@ EPOCHS = 100  # of the paper's runs
 LEAST = 0.02  # share of the loss that a run still gains
 
 
-def table(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:
+def table(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the loss and accuracy after epochs 1 and 10 and the last in words.
 
     They are means over the runs that did not fail, if there are any.
@@ -148,13 +148,12 @@ def loss_of(runs: pd.Series) -> str:
 
 def faster(
     rows: pd.DataFrame,
-    printed: Mapping,
     *,
     a: str,
     b: str,
     goals: Mapping[str, float],
     clocks: Sequence[str],
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether a is faster than b, and ends better.
 
     Parameters
@@ -181,9 +180,7 @@ def faster(
         yield claim, told, at_the_end(held, pair)
 
 
-def improves(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, a: str, b: str
-) -> Iterator[Judged]:
+def improves(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
     """Judge whether a is ahead of b in its best and in its mean accuracy."""
     best = by_label(rows, "accuracy", "max")
     yield from led(f"{claim}, best accuracy", best, a, b)
@@ -192,7 +189,7 @@ def improves(
     yield from led(f"{claim}, mean accuracy over all epochs", means, a, b)
 
 
-def led(claim: str, found: Mapping[str, pd.Series], a: str, b: str) -> Iterator[Judged]:
+def led(claim: str, found: Mapping[str, pd.Series], a: str, b: str) -> Judged:
     """Judge whether a is ahead of b by paired seeds."""
     if {a, b} <= found.keys():
         held = ahead(found[a], found[b], paired=True, least=POINTS)

@@ -1,7 +1,5 @@
 """RLS: its constants k and eta, Figures 4 and 5, at a reduced size."""
 
-from collections.abc import Iterator, Mapping
-
 import pandas as pd
 
 from labkit.lab.claims import YES
@@ -20,9 +18,7 @@ def named(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(label=labels)
 
 
-def best(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, symbol: str, value: str
-) -> Iterator[Judged]:
+def best(rows: pd.DataFrame, *, claim: str, symbol: str, value: str) -> Judged:
     """Judge whether the paper's value of a constant ends above each other one.
 
     A value with which every run fails counts as worse than one with which none does.
@@ -48,9 +44,7 @@ def swept(rows: pd.DataFrame, symbol: str) -> dict[str, pd.Series]:
     return {x: found[x] for x in found if x.startswith(f"RLS, {symbol} ")}
 
 
-def matters(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, a: str, b: str
-) -> Iterator[Judged]:
+def matters(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
     """Judge whether a makes more of a difference than b, of the values that run."""
     gaps = []
     for symbol in (a, b):

@@ -62,7 +62,7 @@ def seconds_table(rows: pd.DataFrame, printed: Mapping[str, float]) -> pd.DataFr
 
 def about(
     rows: pd.DataFrame, printed: Mapping[str, float], *, claim: str, margin: float
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether ratios are at most a margin above those of the paper's GPU."""
     takes = rows.groupby("label")["unit"].nunique()
     for label, row in seconds_table(rows, printed).dropna().iterrows():
@@ -130,14 +130,12 @@ def complexity(
     return rows
 
 
-def counted(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:
+def counted(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the ratios of Tables I and II beside those that were counted."""
     return rows.set_index("label").drop(columns="unit").round(3)
 
 
-def counts(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, close: float
-) -> Iterator[Judged]:
+def counts(rows: pd.DataFrame, *, claim: str, close: float) -> Judged:
     """Judge whether each counted ratio agrees with the paper's formula."""
     for row in rows.to_dict("records"):
         for what, table in (("time", "I"), ("space", "II")):

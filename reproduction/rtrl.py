@@ -1,6 +1,6 @@
 """Online recurrent learning at the paper's size: text and Copy."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -50,7 +50,7 @@ def bits(
     claim: str,
     steps: int,
     margin: float,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge each printed number by our runs at the rate with the best validation.
 
     Runs that end before so many steps decide nothing.
@@ -72,10 +72,10 @@ def bits(
         yield claim.format(method=method, valid=valid, test=test), here, held
 
 
-def course_table(rows: pd.DataFrame, logs: Mapping[str, float]) -> pd.DataFrame:
+def course_table(rows: pd.DataFrame, printed: Mapping[str, float]) -> pd.DataFrame:
     """Return the validation bits during training beside those of the authors' logs."""
     shown = rows.pivot_table(index="look", columns="label", values="valid")
-    shown["authors' logs, 8-OK"] = pd.Series(logs).rename(int)
+    shown["authors' logs, 8-OK"] = pd.Series(printed).rename(int)
     return shown.rename_axis("steps").round(3)
 
 
@@ -86,7 +86,7 @@ def on_the_way(
     claim: str,
     label: str,
     margin: float,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether our bits after so many steps are those of the authors' logs."""
     for steps, number in printed.items():
         here = at(rows, label, int(steps), "valid")
@@ -112,14 +112,13 @@ def common(
 
 def below(
     rows: pd.DataFrame,
-    printed: Mapping,
     *,
     claim: str,
     a: str,
     b: str,
     rates: list[str],
     margin: float,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether the bits of a lie below those of b at the last step of both."""
     for rate in rates:
         labels = tuple(f"{method}, {rate}, batch 32" for method in (a, b))
@@ -158,14 +157,13 @@ def copy_table(rows: pd.DataFrame, printed: Mapping[str, float]) -> pd.DataFrame
 
 def as_logged(
     rows: pd.DataFrame,
-    printed: Mapping,
     *,
     claim: str,
     method: str,
     steps: int,
     least: int,
     most: int,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether a method comes as far as the shortest of the authors' runs."""
     here = at(rows, best_rate(rows, method), steps, "level")
     if len(here):
@@ -180,7 +178,7 @@ def reaches(
     claim: str,
     steps: int,
     rates: int,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether each method ends near its length in the figure, at all rates."""
     ended = rows[rows["look"] == steps]["label"].drop_duplicates()
     ended = ended.str.split(",").str[0].value_counts()
@@ -195,14 +193,13 @@ def reaches(
 
 def longer(
     rows: pd.DataFrame,
-    printed: Mapping,
     *,
     claim: str,
     a: str,
     b: str,
     almost: bool = False,
     ends: bool = False,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether the lengths of a are above those of b at the last step of both.
 
     With ``almost`` it asks whether a is not behind by that; with ``ends`` a no of runs

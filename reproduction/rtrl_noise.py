@@ -1,6 +1,6 @@
 """Noise of online gradients at the paper's size: cosines with the exact gradient."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -144,9 +144,7 @@ def means_of(rows: pd.DataFrame, after: int = 0) -> pd.DataFrame:
     return found.rename(columns={"cosine": "mean", "cosine_sd": "sd"})
 
 
-def noise_table(
-    rows: pd.DataFrame, printed: Mapping, *, after: int = 0
-) -> pd.DataFrame:
+def noise_table(rows: pd.DataFrame, *, after: int = 0) -> pd.DataFrame:
     """Return the cosines and relative variances in three significant digits."""
     found = means_of(rows, after).map(lambda value: f"{float(f'{value:.3g}'):g}")
     names = {"mean": "cosine", "relative_variance": "relative variance"}
@@ -170,7 +168,6 @@ def apart(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, flo
 
 def cosines(
     rows: pd.DataFrame,
-    printed: Mapping,
     *,
     claim: str,
     a: Sequence[str],
@@ -181,7 +178,7 @@ def cosines(
     near: float = 0.0,
     unit: str = "",
     one_network: bool = False,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether the mean cosine of a is above that of b, over the draws.
 
     Parameters
@@ -213,14 +210,13 @@ def cosines(
 
 def above_level(
     rows: pd.DataFrame,
-    printed: Mapping,
     *,
     claim: str,
     label: str,
     unit: str,
     level: float,
     draws: int,
-) -> Iterator[Judged]:
+) -> Judged:
     """Judge whether the mean cosine in one network is above a level."""
     found = means_of(rows[rows["unit"] == unit])
     if label in found.index:
@@ -247,7 +243,7 @@ def at_step_100(rows: pd.DataFrame) -> pd.DataFrame:
     return found.assign(error=error).reset_index()
 
 
-def untrained_table(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:
+def untrained_table(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the cosines by size and learner, and the number of networks by size."""
     found = at_step_100(rows)
     told = [f"{row.cosine:.4f} ± {row.error:.4f}" for row in found.itertuples()]
@@ -256,9 +252,7 @@ def untrained_table(rows: pd.DataFrame, printed: Mapping) -> pd.DataFrame:
     return table[found["label"].unique()].assign(networks=networks).reset_index()
 
 
-def whatever_size(
-    rows: pd.DataFrame, printed: Mapping, *, claim: str, near: float
-) -> Iterator[Judged]:
+def whatever_size(rows: pd.DataFrame, *, claim: str, near: float) -> Judged:
     """Judge whether the two sizes that are furthest apart have the same cosine."""
     for name, sizes in at_step_100(rows).groupby("label", sort=False):
         if len(sizes) > 1:

@@ -7,12 +7,13 @@ those that are ``shared`` by them, those of a ``small`` unit of seconds, the pap
 numbers by label (``printed``), and how the rows become a table, verdicts and figures.
 In a name of units such as ``{solver}-{seed}`` a word in braces stands for each value of
 the list that this argument has. ``made``, of the table, and each of ``criteria`` have a
-function ``by`` which the rows are shown or judged; it is called with the rows,
-``printed``, and all else that stands there. A maker of tables returns a DataFrame; a
-judge yields triples of the claim, what was measured, and the verdict. Forms that papers
-share are in ``judges.py``. ``read`` is a function that all rows go through before, and
-``figure`` one for the figures alone. A study that is ``like`` one above it has all that
-it does not have itself. In ``criterion`` stand names of ``criteria.py`` in braces.
+function ``by`` which the rows are shown or judged; it is called with the rows and all
+else that stands there, with ``printed = true`` for the paper's numbers. A maker of
+tables returns a DataFrame; a judge yields triples of the claim, what was measured, and
+the verdict. Forms that papers share are in ``judges.py``. ``read`` is a function that
+all rows go through before, and ``figure`` one for the figures alone. A study that is
+``like`` one above it has all that it does not have itself. In ``criterion`` stand names
+of ``criteria.py`` in braces.
 """
 
 import tomllib
@@ -126,7 +127,9 @@ class Study:
 
     def _by(self, given: Row, rows: pd.DataFrame) -> Any:
         options = {name: value for name, value in given.items() if name != "by"}
-        return function(given["by"])(self.read(rows), self.printed, **options)
+        if "printed" in given:
+            options["printed"] = self.printed
+        return function(given["by"])(self.read(rows), **options)
 
 
 def function(name: str) -> Callable:
