@@ -1,6 +1,6 @@
 """BPLS at the paper's size: the columns of Table I for BPLS and its competitors."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -157,36 +157,6 @@ SATURATED = 10  # epochs after which all rivals but AdaGrad gain little
 def counted(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with the number of epochs; the first walk of BPLS is number 0."""
     return rows.assign(epochs=rows["look"] + 1)
-
-
-def beside(
-    rows: pd.DataFrame,
-    printed: Mapping[str, tuple[float, float]],
-    *,
-    at: str,
-    ours: Sequence[str] = (),
-) -> pd.DataFrame:
-    """Return the paper's best accuracies beside the mean and sd of ours.
-
-    Parameters
-    ----------
-    at : str
-        What counts of a run: ``last``, the walk that was kept, chosen by training
-        accuracy, or ``max``, the best epoch of each part, as "best accuracy" reads
-    ours : sequence of str, names in labels of what the paper did not use
-    """
-    shown = {}
-    for i, part in enumerate(PARTS):
-        found = pd.DataFrame(by_label(rows, part, at))
-        shown[f"paper, {part}"] = {label: printed[label][i] for label in found}
-        shown[f"here, {part}"] = found.mean().round(2)
-        shown[f"sd, {part}"] = found.std().round(2)
-    shown["runs"] = found.count()
-    column = "epochs" if "epochs" in rows else "look"
-    shown["epochs"] = pd.DataFrame(by_label(rows, column, "max")).mean().round(1)
-    return pd.DataFrame(shown).rename(
-        index=lambda label: f"ours: {label}" if label.split(", ")[0] in ours else label
-    )
 
 
 def saturates(

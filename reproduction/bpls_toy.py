@@ -88,12 +88,6 @@ def _copied(record: DescentStep) -> Weights:
     return tuple(W.clone() for W in record.weights)
 
 
-def toy_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the test errors by method and noise, as means over the seeds."""
-    wide = rows.pivot_table(index="label", columns="look", values="test", sort=False)
-    return wide.round(4).add_prefix("test, sigma ")
-
-
 def against(rows: pd.DataFrame, *, claim: str, kind: str, part: str) -> Judged:
     """Judge whether BPLS equals each rival in training, or is ahead in the test.
 

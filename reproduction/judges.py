@@ -5,7 +5,9 @@ A judge gets the rows and what stands in the study's row (see
 verdict, and nothing where the runs that the claim speaks of are not there.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pkgutil import resolve_name
+from typing import Any
 
 import pandas as pd
 
@@ -24,8 +26,12 @@ def by_label(rows: pd.DataFrame, column: str, at: str = "last") -> dict[str, pd.
     rows : DataFrame with the columns ``label`` and ``seed``
     column : str
     at : str, ``last``, ``first``, ``max``, ``min`` or ``mean`` of the looks of a run
-        A last look that failed is nan; the others leave it out.
+        A last look that failed is nan; the others leave it out. Or ``area``, the mean
+        over the looks, which may lie apart unequally.
     """
+    if at == "area":
+        runs = rows.groupby("label", sort=False)
+        return {label: criteria.area(each, column, "look") for label, each in runs}
     runs = rows.groupby(["label", "seed"], sort=False)[column]
     found = runs.last(skipna=False) if at == "last" else runs.agg(at)
     grouped = found.groupby("label", sort=False)
@@ -42,6 +48,56 @@ def every(holds: pd.Series) -> str:
     """Return yes where all runs hold, no where none does, else undecided."""
     held = YES if holds.all() else UNDECIDED if holds.any() else NO
     return of_runs(held, len(holds))
+
+
+def table(
+    rows: pd.DataFrame,
+    *,
+    columns: Sequence[Mapping[str, Any]],
+    of: str = "",
+    printed: Mapping[str, Sequence[float]] | None = None,
+    paper: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Return the mean and sd over the runs of each label that did not fail.
+
+    Parameters
+    ----------
+    columns : sequence of mapping
+        For each one its ``name``, the ``column`` of the rows, and as far as they differ
+        ``at``, as for :func:`by_label`, the only ``look``, and the ``spec`` of numbers
+    of : str, the function that gives the rows that count
+    printed, paper : mapping and sequence, the paper's numbers and what they are
+    """
+    ended, shown = criteria.finished(chosen(rows, of)), {}
+    for each in columns:
+        looks = ended[ended["look"] == each["look"]] if "look" in each else ended
+        runs = by_label(looks, each["column"], each.get("at", "last"))
+        spec = each.get("spec", ".2f")
+        shown[each["name"]] = {x: mean_sd(run, spec) for x, run in runs.items()}
+    found = pd.DataFrame(shown).reindex(rows["label"].unique()).fillna("failed")
+    count, left = (x.groupby("label")["seed"].nunique() for x in (rows, ended))
+    lost = count.sub(left, fill_value=0).astype(int)
+    found["runs"] = count.astype(str) + lost.map(lambda n: f", {n} failed" if n else "")
+    for i, name in enumerate(paper):
+        found[f"paper, {name}"] = pd.Series({x: p[i] for x, p in printed.items()})
+    return found.rename_axis("label")
+
+
+def mean_sd(runs: pd.Series, spec: str) -> str:
+    """Return the mean and, of several runs, the standard deviation in words."""
+    sd = f" ± {runs.std():{spec}}" if len(runs) > 1 else ""
+    return f"{runs.mean():{spec}}{sd}"
+
+
+def chosen(rows: pd.DataFrame, of: str) -> pd.DataFrame:
+    """Return the rows that count, which a function of this package gives."""
+    return resolve_name(f"reproduction.{of}")(rows) if of else rows
+
+
+def settled(held: str, rows: pd.DataFrame, label: str, gains: Mapping[str, Any]) -> str:
+    """Return a verdict, or "not at its end" for a no of runs that still improve."""
+    runs = rows[rows["label"] == label]
+    return criteria.unless_improving(held, runs, **gains) if gains else held
 
 
 def ahead(
@@ -65,22 +121,55 @@ def ahead(
         yield claim, told, criteria.ahead(one, two, **how)
 
 
+def level(
+    rows: pd.DataFrame,
+    *,
+    claim: str,
+    a: str,
+    b: str,
+    column: str,
+    margin: float,
+    of: str = "",
+    unit: str = "%",
+    digits: int = 2,
+    gains: Mapping[str, Any] | None = None,
+) -> Judged:
+    """Judge whether a ends as b does, within a margin; ``gains`` as for `meets`."""
+    found = by_label(chosen(rows, of), column)
+    if {a, b} <= found.keys():
+        one, two = found[a], found[b]
+        told = f"{words(one, unit, digits)} and {words(two, unit, digits)}"
+        held = criteria.level(one, two, margin=margin)
+        yield claim, told, settled(held, rows, a, gains)
+
+
 def meets(
     rows: pd.DataFrame,
     *,
     claim: str,
     numbers: Mapping[str, float],
     column: str,
-    margin: float,
+    margin: float = 0.0,
+    share: float = 0.0,
     at: str = "last",
+    of: str = "",
     less: float = 0.0,
     unit: str = "%",
     digits: int = 2,
+    gains: Mapping[str, Any] | None = None,
 ) -> Judged:
-    """Judge whether our means, less a number, are those that the paper prints."""
-    for label, runs in by_label(rows, column, at).items():
+    """Judge whether our means, less a number, are those that the paper prints.
+
+    Parameters
+    ----------
+    numbers : mapping, the paper's by label
+    margin, share : float, the margin, or its share of the number
+    of : str, the function that gives the rows that count
+    gains : mapping, of :func:`criteria.unless_improving`, which runs are not at an end
+    """
+    for label, runs in by_label(chosen(rows, of), column, at).items():
         if label in numbers:
-            ours = runs - less
-            held = criteria.meets(ours, numbers[label], margin=margin)
-            said = claim.format(label=label, number=numbers[label])
-            yield said, words(ours, unit, digits), held
+            number, ours = numbers[label], runs - less
+            held = criteria.meets(ours, number, margin=margin or share * number)
+            said = claim.format(label=label, number=number)
+            yield said, words(ours, unit, digits), settled(held, rows, label, gains)

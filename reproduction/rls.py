@@ -16,15 +16,12 @@ from labkit.lab.books.rls_training import (
 from labkit.lab.claims import NO, YES
 from labkit.lab.datasets import load_imdb
 from labkit.lab.problem import Problem, load_problem, rows as some
-from labkit.lab.race import Race
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction.criteria import (
     NOT_AT_END,
     POINTS,
     ahead,
-    area,
     faster_claims,
-    finished,
     still_improving,
 )
 from reproduction.judges import Judged, by_label, words
@@ -116,36 +113,6 @@ EPOCHS = 100  # of the paper's runs
 LEAST = 0.02  # share of the loss that a run still gains
 
 
-def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the loss and accuracy after epochs 1 and 10 and the last in words.
-
-    They are means over the runs that did not fail, if there are any.
-    """
-    ended, shown, last = finished(rows), {}, int(rows["look"].max())
-    for epoch in (1, 10, last) if last > 10 else (1, last):
-        looks = Race(ended).last() if epoch == last else ended[ended["look"] == epoch]
-        for column, told in (("loss", loss_of), ("accuracy", accuracy_of)):
-            runs = by_label(looks, column)
-            column = f"{column}, epoch {epoch}"
-            shown[column] = {label: told(each) for label, each in runs.items()}
-    found = pd.DataFrame(shown).reindex(rows["label"].unique()).fillna("failed")
-    count, left = (x.groupby("label")["seed"].nunique() for x in (rows, ended))
-    lost = count.sub(left, fill_value=0).astype(int)
-    found["runs"] = count.astype(str) + lost.map(lambda n: f", {n} failed" if n else "")
-    return found.rename_axis("label")
-
-
-def accuracy_of(runs: pd.Series) -> str:
-    """Return accuracies in words."""
-    return words(runs, "")
-
-
-def loss_of(runs: pd.Series) -> str:
-    """Return a loss in three significant digits, and its standard deviation in one."""
-    sd = f" ± {runs.std():.1g}" if len(runs) > 1 else ""
-    return f"{runs.mean():#.3g}{sd}"
-
-
 def faster(
     rows: pd.DataFrame,
     *,
@@ -178,15 +145,6 @@ def faster(
     ends, said = by_label(pair, "accuracy"), f"VI-B: {a} ends above {b}, last accuracy"
     for claim, told, held in led(said, ends, a, b):
         yield claim, told, at_the_end(held, pair)
-
-
-def improves(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
-    """Judge whether a is ahead of b in its best and in its mean accuracy."""
-    best = by_label(rows, "accuracy", "max")
-    yield from led(f"{claim}, best accuracy", best, a, b)
-    runs = rows.groupby("label")
-    means = {label: area(each, "accuracy", "look") for label, each in runs}
-    yield from led(f"{claim}, mean accuracy over all epochs", means, a, b)
 
 
 def led(claim: str, found: Mapping[str, pd.Series], a: str, b: str) -> Judged:
