@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from labkit.lab.datasets import fetch
-from labkit.lab.runs import RunRefused, report, run
+from labkit.lab.runs import report
 from tests.lab.runs.conftest import CELL, labkit, refused, wait_for
 
 
@@ -79,11 +79,6 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path):
 def test_the_parameters_cell_must_be_there(tmp_path, write_notebook, cells, message):
     write_notebook("06_bare", cells=cells)
     refused("run bare", message, tmp_path)
-
-
-def test_the_function_refuses_like_the_command():
-    with pytest.raises(RunRefused, match="rank takes int"):
-        run("rls", {"rank": 1.5})
 
 
 # The index over all runs
