@@ -16,7 +16,7 @@ from labkit.lab.runs.parameters import Value
 MEASUREMENTS = "measurements.csv"
 PICTURE = "picture.json"  # the first figure of the run
 # What a trace counts, not measures.
-COUNTS = {"step", "seed", "look", "epoch", "passes", "draws"}
+COUNTS = {"step", "seed", "look", "epoch", "passes", "draw", "draws"}
 
 SUMMARY = {  # of run.json, with what stands in where one is missing
     "name": "",
