@@ -69,23 +69,6 @@ def test_the_live_training_writes_what_its_panels_show(problem):
     assert shown.shape == (3 * 9 - 1, 16 * 9 - 1) and shown.max() <= 1
 
 
-def test_a_stall_is_marked_as_one(problem):
-    """With validation rows of noise the loss stalls, and theta tolerates any noise."""
-    noisy = with_rows(problem, tune=torch.rand(80, 64, dtype=torch.float64))
-    frame = make_live(noisy, theta=0.95, batch_size=150, max_batch_size=300).run(10)
-    stalled, grown = frame[frame.grew == "stalled"], -(-1005 * frame["n"] // 1000)
-    assert len(stalled) and (stalled["next, stalled"] == grown[stalled.index]).all()
-
-
-def test_the_damping_falls_by_the_decay_of_the_moment(problem):
-    live = make_live(problem)
-    live.run(2)
-    live.controls.set(damping_decay=0.5)
-    lam = live.run(3)["damping"]
-    assert lam.loc[2] == pytest.approx(0.8 * lam.loc[1])
-    assert lam.loc[4] == pytest.approx(0.5 * lam.loc[3])
-
-
 def test_what_the_knobs_say_to_look_for_is_there():
     digits = load_images("digits")
     live = make_live(digits)
