@@ -91,13 +91,6 @@ def dots(points: ArrayLike, colour: str, name: str = "", **marker: Any) -> dict:
     return _scatter(x, y, name) | {"mode": "markers", "marker": marker}
 
 
-def words(point: ArrayLike, text: str, colour: str = INK) -> dict:
-    """Return the trace of a few words at a point (2,), instead of a legend's entry."""
-    x, y = np.asarray(point, dtype=np.float64)[:, None]
-    made = _scatter(x, y, "") | {"mode": "text", "text": [text]}
-    return made | {"textposition": "bottom right", "textfont": {"color": colour}}
-
-
 def handles(points: ArrayLike, name: str) -> dict:
     """Return invisible points (n, 2), by which a hand holds what is drawn there."""
     return dots(points, INK, size=24, opacity=0) | {"meta": {"touch": name}}

@@ -29,8 +29,6 @@ COLOURS = tuple(CURVES)
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
 
-# Of numbers from low to high, legible on white and on black.
-SCALE = [[0, "#3A97D0"], [0.5, "#8C8C8C"], [1, "#C25310"]]
 PAPER = "#FFFFFF"
 INK = "#333333"
 GRID = "#E6E6E6"
