@@ -80,8 +80,6 @@ def test_the_papers_networks_have_its_shapes():
     vgg = nets.vgg5()
     assert vgg(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
     assert [b.fan_in for b in RLS(vgg).blocks] == [28, 577, 577, 1153, 1153, 4097, 1025]
-    rows, x = nets.SequenceClassifier(8, 16), torch.randn(3, 64)
-    assert torch.equal(rows(x), rows(x.view(3, 8, 8)))
     tokens = torch.zeros(4, 6, dtype=torch.int64)
     words = tuple(f"word {i}" for i in range(30))  # also those that no row has
     fit = Labelled("imdb", tokens, torch.arange(4) % 2, words)

@@ -102,12 +102,11 @@ def test_untrained_cosines_lie_where_the_paper_has_them(text, untrained):
 
 
 def test_training_on_text_learns_and_is_repeatable(text):
-    options = {"updates": 60, "batch": 8, "horizon": 10}
-    updates = list(lab.train_network(text, 8, **options))
+    updates = list(lab.train_network(text, 8, updates=60))
     assert [number for number, _ in updates] == list(range(1, 61))
     first, last = updates[0][1], updates[-1][1]
     assert first.bits > 5 and last.bits < first.bits - 0.5
-    *_, (_, again) = lab.train_network(text, 8, **options)
+    *_, (_, again) = lab.train_network(text, 8, updates=60)
     assert torch.equal(again.cell.weight, last.cell.weight)
 
 

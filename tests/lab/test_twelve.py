@@ -175,7 +175,7 @@ def test_a_text_of_ones_own_is_read_by_notebook_05(tmp_path):
     corpus = prepare("rtrl", {"corpus": str(path)}, *options).values["corpus"]
     mine = rtrl.read_text(corpus)
     assert mine.name == "mine" and "ä" in mine.symbols
-    trained = rtrl.train_network(mine, 8, updates=40, batch=4)
+    trained = rtrl.train_network(mine, 8, updates=20)
     bits = [network.bits for _, network in trained]
     assert bits[-1] < bits[0]
     for name, content, sentence in (

@@ -48,8 +48,7 @@ def vgg5() -> nn.Sequential:
 class SequenceClassifier(nn.Module):
     """Stacked recurrent layers with a classifier of the last output of the last layer.
 
-    The input is (M, T, inputs), rows (M, T * inputs), or words (M, T); the output is
-    (M, classes).
+    The input is (M, T, inputs), or words (M, T); the output is (M, classes).
 
     Parameters
     ----------
@@ -70,7 +69,6 @@ class SequenceClassifier(nn.Module):
         vocabulary: int | None = None,
     ):
         super().__init__()
-        self.inputs = inputs
         self.embedding = vocabulary and nn.Embedding(vocabulary, inputs)
         widths = [inputs, *[hidden] * layers]
         self.layers = nn.ModuleList(
@@ -81,8 +79,6 @@ class SequenceClassifier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Compute the outputs, (M, classes)."""
         y = self.embedding(x) if self.embedding else x
-        if y.ndim == 2:
-            y = y.unflatten(1, (-1, self.inputs))
         for layer in self.layers:
             y, _ = layer(y)
         return self.head(y[:, -1])

@@ -74,33 +74,25 @@ def new_network(
     return Network(cell, Readout(hidden, inputs, generator=g, **options))
 
 
+BATCH, HORIZON = 32, 25  # streams of the text, and steps that TBPTT looks back
+
+
 def train_network(
-    text: Text,
-    hidden: int,
-    *,
-    updates: int,
-    batch: int = 32,
-    horizon: int = 25,
-    seed: int = 0,
+    text: Text, hidden: int, *, updates: int, seed: int = 0
 ) -> Iterator[tuple[int, Network]]:
     """Train on text by TBPTT with Adam; yield (update, network) after each update."""
     symbols, device = len(text.symbols), text.tokens.device
     network = new_network(symbols, hidden, seed=seed, device=device)
-    stream = CharStream(text.tokens, symbols, batch, device=device)
-    learner = TBPTT(network.cell, batch_size=batch, horizon=horizon)
-    bits = []
-    for record in train(
-        learner,
-        network.readout,
-        stream,
-        steps=updates * horizon,
-        optimizer=network.adam(),
-    ):
+    cell, readout, optimizer = network.cell, network.readout, network.adam()
+    stream = CharStream(text.tokens, symbols, BATCH, device=device)
+    learner, bits = TBPTT(cell, batch_size=BATCH, horizon=HORIZON), []
+    steps = updates * HORIZON
+    for record in train(learner, readout, stream, steps=steps, optimizer=optimizer):
         bits.append(record.bits)
         if record.updated:
-            recent = bits[-20 * horizon :]
+            recent = bits[-20 * HORIZON :]
             mean = sum(recent) / len(recent)
-            yield record.step // horizon, Network(network.cell, network.readout, mean)
+            yield record.step // HORIZON, Network(cell, readout, mean)
 
 
 class Look(NamedTuple):
