@@ -4,8 +4,6 @@ The door is that of ``labkit run``: what it refuses, it refuses before a run beg
 """
 
 import re
-import resource
-import time
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +14,6 @@ import pytest
 from labkit.lab.books import rtrl_training as rtrl
 from labkit.lab.books.compare import wrong
 from labkit.lab.books.rules import CLASSIFIERS
-from labkit.lab.datasets import load
 from labkit.lab.problem import load_problem, squared_error
 from labkit.lab.race import run_race
 from labkit.lab.runs import RunRefused
@@ -58,10 +55,6 @@ def text(path):
 
 def broken(path):
     path.write_bytes(b'a,b\n1,2\n3,4,5,6\n"')
-
-
-def huge(path):
-    table(path, partial(numbers, 10**6, 10, kind=np.arange(10**6) % 7))
 
 
 # What is written, the other parameters, and the sentence of a refusal.
@@ -193,18 +186,3 @@ def test_rows_are_no_text_and_a_text_has_no_rows(tmp_path):
         load_problem(str(path))
     with pytest.raises(ValueError, match="iris has rows, but a text is needed"):
         rtrl.read_text("iris")
-
-
-@pytest.mark.long
-def test_a_million_rows_are_raced(tmp_path):
-    """Rows beyond 10,000 are held out, but judge nothing: 600 are learned from."""
-    huge(path := tmp_path / "huge.csv")
-    before = time.perf_counter()
-    problem, ends = raced(path)
-    seconds = time.perf_counter() - before
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(f"a million rows: {seconds:.0f} s, {peak:.1f} GB at the most")
-    assert np.isfinite(ends.error).all()
-    parts = problem.fit, problem.tune, problem.test
-    assert [len(part.targets) for part in parts] == [600, 10_000, 10_000]
-    assert len(load(str(path)).targets) == 800_000
