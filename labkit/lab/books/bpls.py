@@ -181,7 +181,6 @@ WALK = Experiment(
     _CAPTION,
     _status,
     front=("sigma", "label_noise", "interpretation"),
-    playable={"sigma": (0.0, 0.2, 0.4, 0.8)},
 )
 
 

@@ -149,7 +149,6 @@ GROWTH = Experiment(
     "Greville's recursion leaves it, and as columns come that shows in the accuracy.",
     _status,
     front=("ridge", "label_noise", "budget"),
-    playable={"label_noise": (0.0, 0.2, 0.5)},
 )
 
 

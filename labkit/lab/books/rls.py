@@ -433,5 +433,4 @@ TRAINING = Experiment(
     LIVE_CAPTION,
     _live_status,
     front=("label_noise", "method", "mean_weight"),
-    playable={"label_noise": (0.0, 0.2, 0.4, 0.8)},
 )

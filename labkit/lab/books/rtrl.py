@@ -460,5 +460,4 @@ NOISE = Experiment(
     NOISE_CAPTION,
     _noise_status,
     front=("method", "rank", "trained"),
-    playable={"rank": (1, 2, 4, 8, 16)},
 )

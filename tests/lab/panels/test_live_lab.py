@@ -90,6 +90,16 @@ def test_a_panel_opens_with_what_is_there_before_the_first_step():
     assert figures.children[1:3] == (lab.scene.widget, lab.plot.widget)
 
 
+@pytest.mark.parametrize("pictured", [True, False])
+@pytest.mark.parametrize("playable", [{"gain": (2.0,)}, {}])
+def test_plots_are_folded_below_a_picture_with_a_story_alone(pictured, playable):
+    picture = (lambda *_: {"data": [], "layout": {}}) if pictured else None
+    lab = LiveLab(replace(ROWS, picture=picture, playable=playable))
+    story = pictured and bool(playable)
+    assert (lab.plot.widget.layout.display == "none") == story
+    assert (lab.stepper._speed.value == "max") != story
+
+
 @BOTH
 def test_a_live_knob_holds_from_the_next_step_on(interactive, tmp_path):
     lab = make(interactive=interactive, folder=str(tmp_path))

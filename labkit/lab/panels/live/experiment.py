@@ -198,7 +198,8 @@ class Experiment:
         Returns the values of knobs, by name, that a hand on the picture of an
         :class:`~labkit.lab.panels.Opening` turns, which has brought to ``point`` what
         :attr:`~labkit.lab.panels.figures.plot.Plot.touched` names.
-    playable : mapping of a knob to values, at which an exported page can play a run
+    playable : mapping of a knob to values, at which an exported page plays the picture
+        Such a picture has a story: it runs slowly, and the panels below it are folded.
     """
 
     name: str

@@ -126,6 +126,7 @@ class LiveLab(Shown):
         self.plot = self.scene = self.widget = None
         if experiment.picture:
             self.scene = Scene(experiment, interactive)
+        self._story = bool(self.scene and experiment.playable)
         if experiment.panels:
             self.plot = LivePlot(
                 self.trace,
@@ -142,7 +143,7 @@ class LiveLab(Shown):
             on_reset=self._restart,
             on_status=self._tell,
             interactive=interactive,
-            speed=SEEN if experiment.playable else "max",
+            speed=SEEN if self._story else "max",
             beside=(self.note,),
         )
         self.controls.observe(self._turned)
@@ -160,8 +161,8 @@ class LiveLab(Shown):
         """Knobs beside buttons and figures."""
         shown = [self.stepper.widget, *(part.widget for part in self._drawn)]
         below = [self.turned, self.outcome]
-        count, pictured = len(self.experiment.panels), bool(self.experiment.playable)
-        if self.plot and (count > FIRST or pictured):
+        count = len(self.experiment.panels)
+        if self.plot and (count > FIRST or self._story):
             name = f"All {count} plots" if count > 1 else "The plot"
             said = {"description": name, "icon": "plus"}
             more = ToggleButton(**said, tooltip="Show the other plots, or hide them")
@@ -170,11 +171,11 @@ class LiveLab(Shown):
             self._unfold(False)
         shown.append(HBox(below, layout=BELOW))
         made = screen(self.controls, shown)
-        return made.add_class("labkit-pictured") if pictured else made
+        return made.add_class("labkit-pictured") if self._story else made
 
     def _unfold(self, unfolded: bool) -> None:
         """Show all plots, or fewer: none below a picture with a story."""
-        if self.experiment.playable:  # both would be more than a screen
+        if self._story:  # both would be more than a screen
             self.plot.widget.layout.display = None if unfolded else "none"
         self.plot.unfold(unfolded)
 
@@ -380,7 +381,7 @@ class LiveLab(Shown):
         super()._ipython_display_()
         if self.interactive or not self.scene:
             return
-        if self._row and self.experiment.playable:
+        if self._row and self._story:
             play(
                 self.experiment,
                 self.problem,
