@@ -68,8 +68,8 @@ class Rule:
     ranges : mapping of name to (low, high), tuned on a logarithmic scale
     loss : str, what it minimises, in words
     training : callable, optional
-        ``training(model, values, clip=...)`` returns optimiser and loss of a rule that
-        takes minibatches.
+        ``training(model, clip=..., **values)`` returns optimiser and loss of a rule
+        that takes minibatches.
     gradients : bool
         Whether the rule steps by a gradient, so that ``run`` takes ``gradient_noise``,
         a level of :func:`~labkit.lab.problem.disturbed`, as a keyword.

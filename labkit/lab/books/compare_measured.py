@@ -96,16 +96,11 @@ def ends(rows: pd.DataFrame) -> pd.DataFrame:
     return last.sort_values("mean").rename_axis("rule")
 
 
-def pair(rows: pd.DataFrame, worse: str, better: str) -> tuple[float, float]:
-    """Return how much larger one rule's last error is, and the standard error."""
+def gap_of(rows: pd.DataFrame, worse: str, better: str) -> Finding:
+    """Judge by how much larger one rule's last error is, paired by the seeds."""
     last = Race(rows).last().pivot(index="seed", columns="label", values="error")
     gaps = last[worse] - last[better]
-    return float(gaps.mean()), float(gaps.std() / math.sqrt(len(gaps)))
-
-
-def tuning_pays(rows: pd.DataFrame) -> Finding:
-    """Judge whether Adam at torch's default rate ends behind tuned Adam."""
-    gap, error = pair(rows, DEFAULT, TUNED)
+    gap, error = float(gaps.mean()), float(gaps.std() / math.sqrt(len(gaps)))
     return Finding(f"the gap is {gap:.1f} ± {error:.1f} points", gap, error)
 
 
@@ -124,7 +119,7 @@ RACE_TUNED = Measurement(
     "many trials as all other rules.",
     10,
     tuned_race,
-    tuning_pays,
+    partial(gap_of, worse=DEFAULT, better=TUNED),
     race_drawn,
     ends,
 )
@@ -165,8 +160,7 @@ def under_noise(rows: pd.DataFrame) -> pd.DataFrame:
 
 def momentum_suffers(rows: pd.DataFrame) -> Finding:
     """Judge whether noise on gradients costs RLS+M more errors than Adam."""
-    gap, error = pair(rows[rows["noise"] == "gradient_noise"], "RLS+M", TUNED)
-    return Finding(f"the gap is {gap:.0f} ± {error:.0f} points", gap, error)
+    return gap_of(rows[rows["noise"] == "gradient_noise"], "RLS+M", TUNED)
 
 
 def noise_drawn(rows: pd.DataFrame) -> Figure:
@@ -211,10 +205,6 @@ def own_race(rule: Rule) -> Measurement:
     """Return the race of a rule of one's own with Adam, tuned and at its default."""
     rules = {name: CLASSIFIERS[name] for name in (TUNED, DEFAULT)} | {"yours": rule}
 
-    def judge(rows: pd.DataFrame) -> Finding:
-        gap, error = pair(rows, DEFAULT, "yours")
-        return Finding(f"the gap is {gap:.1f} ± {error:.1f} points", gap, error)
-
     return replace(
         RACE_TUNED,
         name="compare-own",
@@ -222,5 +212,5 @@ def own_race(rule: Rule) -> Measurement:
         "rate.",
         seconds=5,
         measure=partial(tuned_race, rules=rules),
-        judge=judge,
+        judge=partial(gap_of, worse=DEFAULT, better="yours"),
     )

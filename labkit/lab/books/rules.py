@@ -41,15 +41,8 @@ def look_at(steps: int) -> set[int]:
     return {int(step) for step in np.geomspace(1, steps, LOOKS).round()}
 
 
-def rls_training(
-    name: str, model: nn.Module, values: Values, *, clip: float | None
-) -> TrainingSetup:
-    """Return optimiser and loss of RLS or HRLS, by name."""
-    return make_training(name, model, clip=clip, **values)
-
-
 def optimizer_training(
-    make: Callable, model: nn.Module, values: Values, *, clip: float | None
+    make: Callable, model: nn.Module, *, clip: float | None, **values: float
 ) -> TrainingSetup:
     """Return an optimiser that ``make`` builds, with the cross-entropy.
 
@@ -79,7 +72,7 @@ def clipped_outside(
     RLS that clips by itself does not form the gradients of wide layers, so that no
     noise could be put on them.
     """
-    made = training(model, values, clip=None)
+    made = training(model, clip=None, **values)
 
     def before_each_step(*_: object) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
@@ -108,7 +101,7 @@ def descend(
         g = seeded(seed + 2, fit.inputs.device)
         disturb(model, lambda: gradient_noise, g)
     else:
-        made = training(model, values, clip=CLIP)
+        made = training(model, clip=CLIP, **values)
     N, batch = len(fit.inputs), min(sizes.batch, len(fit.inputs))
     steps = math.ceil(N / batch)
     at, seconds = look_at(steps * sizes.passes), 0.0
@@ -392,7 +385,7 @@ DECAY, WHOLE = (1e-3, 1.0), (0.1, 1.0)  # AdamW's decay; the rate of L-BFGS
 ORTHOGONAL = (0.01, 1.0)  # the rate of Muon, whose updates have one length
 CURVED = {"damping": (0.1, 10.0), "damping_decay": (0.5, 0.95)}
 RLS, RLS_M, HRLS_M = (
-    partial(rls_training, name) for name in ("RLS", "RLS+M", "HRLS+M")
+    partial(make_training, name) for name in ("RLS", "RLS+M", "HRLS+M")
 )
 CLASSIFIERS = {
     "SGD": optimizer_rule(heavy_ball, lr=(3e-3, 1.0)),
