@@ -164,7 +164,7 @@ def _status(row: Mapping) -> str:
         rf"(1 + {exact.known:.3g})}} = {exact.weight:.3g}$, by Greville's recursion "
         r"$\frac{C^\top y}{C^\top C + \lambda} = "
         rf"\frac{{{greville.cross:.3g}}}{{{greville.adds:.3g} + {ridge}}} = "
-        rf"{greville.weight:.3g}$, where $D^\top D = {greville.known:.3g}$"
+        rf"{greville.weight:.3g}$, where $D^\top D = {greville.known:.4g}$"
     )
 
 
