@@ -186,7 +186,7 @@ def predict_by_keyboard(page):
     for _ in range(ROWS - 1):
         page.press("step")
     page.wait_for_status(f"step {count + ROWS}, paused")
-    wait(lambda: "right)" in told(), told)
+    wait(lambda: f"after {ROWS} steps" in told(), told)
     page.key("noise", Keys.ARROW_RIGHT)
     row = ".labkit-knob-row:has(.labkit-knob-noise)"
     wait(lambda: page.within(f"{row}.labkit-waits"), "the knob waits")
