@@ -118,10 +118,10 @@ def run(
 @in_a_sentence
 def show(names: Names = None, results: Results = RESULTS) -> None:
     """Print the paper's numbers beside ours, and the verdicts."""
-    from reproduction import show
+    from reproduction import pages
     from reproduction.studies import find_studies
 
-    echo_each(find_studies(names or ()), lambda study: show.text(study, results) + "\n")
+    echo_each(find_studies(names or ()), lambda each: pages.text(each, results) + "\n")
 
 
 @app.command()
@@ -145,25 +145,3 @@ def pages(
 
     for path in pages.write(results, docs, claims):
         typer.echo(path)
-
-
-@app.command()
-@in_a_sentence
-def quoted(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", show_default=False)
-    ] = None,
-) -> None:
-    """Print numbers that notebooks quote in passing; without NAME, list them."""
-    from labkit.threads import set_threads
-    from reproduction.quoted import QUOTED
-
-    if name is None:
-        for key, function in QUOTED.items():
-            typer.echo(f"{key}  {function.__doc__}")
-        return
-    if name not in QUOTED:
-        raise RunRefused(f"unknown numbers {name!r}; there are {', '.join(QUOTED)}")
-    set_threads()
-    for line in QUOTED[name]():
-        typer.echo(line)

@@ -55,10 +55,21 @@ def whose(claim: str) -> str:
     return first if first in (READING, IDENTITY, OURS) else PAPER
 
 
-def interval(
+class Verdict(str):
+    """A verdict by a comparison of two means, and its p-value.
+
+    ``p`` is of the hypothesis that the means differ by just the margin.
+    """
+
+    p: float = math.nan
+
+
+def difference(
     a: pd.Series, b: pd.Series, *, paired: bool = False
-) -> tuple[float, float]:
-    """Return the 95 % interval of mean a less mean b, infinite for too few seeds.
+) -> tuple[float, float, float]:
+    """Return mean a less mean b, its standard error, and the degrees of freedom.
+
+    The error is infinite for too few seeds.
 
     Parameters
     ----------
@@ -67,21 +78,49 @@ def interval(
     """
     if paired:
         gaps = (a - b).dropna()
-        means, variances, counts = [gaps.mean()], [gaps.var()], [len(gaps)]
+        mean, variances, counts = gaps.mean(), [gaps.var()], [len(gaps)]
     else:
         runs = a.dropna(), b.dropna()
-        means = [runs[0].mean() - runs[1].mean()]
+        mean = runs[0].mean() - runs[1].mean()
         variances, counts = [r.var() for r in runs], [len(r) for r in runs]
     if min(counts) < SEEDS:
-        return -math.inf, math.inf
+        return mean, math.inf, 1.0
     shares = [v / n for v, n in zip(variances, counts, strict=True)]
+    parts = [s**2 / (n - 1) for s, n in zip(shares, counts, strict=True)]
     error = math.sqrt(sum(shares))
-    freedom = math.inf
-    if error:
-        parts = (s**2 / (n - 1) for s, n in zip(shares, counts, strict=True))
-        freedom = sum(shares) ** 2 / sum(parts)
+    return mean, error, sum(shares) ** 2 / sum(parts) if error else math.inf
+
+
+def interval(
+    a: pd.Series, b: pd.Series, *, paired: bool = False
+) -> tuple[float, float]:
+    """Return the 95 % interval of a difference; see :func:`difference`."""
+    mean, error, freedom = difference(a, b, paired=paired)
+    if math.isinf(error):
+        return -math.inf, math.inf
     half = error * t.ppf(0.975, freedom)
-    return means[0] - half, means[0] + half
+    return mean - half, mean + half
+
+
+def p_value(
+    a: pd.Series, b: pd.Series, *, margin: float = 0.0, paired: bool = False
+) -> float:
+    """Return how likely means so far from the margin are if they differ by it."""
+    mean, error, freedom = difference(a, b, paired=paired)
+    if not error:
+        return float(mean == margin)
+    return 2 * t.sf(abs(mean - margin) / error, freedom)
+
+
+def holm(p: pd.Series) -> pd.Series:
+    """Return p-values corrected for their number by Holm's method.
+
+    >>> holm(pd.Series([0.03, 0.01, 0.04])).tolist()
+    [0.06, 0.03, 0.06]
+    """
+    known = p.dropna().sort_values()
+    steps = known * list(range(len(known), 0, -1))
+    return steps.cummax().clip(upper=1.0).reindex(p.index)
 
 
 def of_runs(held: str, runs: int) -> str:
@@ -125,7 +164,9 @@ def ahead(
         least = TRIFLE * max(abs(a.mean()), abs(b.mean()))
     if not margin and abs(gap) <= least:
         return UNDECIDED
-    return above(interval(a, b, paired=paired), margin)
+    held = Verdict(above(interval(a, b, paired=paired), margin))
+    held.p = p_value(a, b, margin=margin, paired=paired)
+    return held
 
 
 def above(interval: tuple[float, float], margin: float = 0.0) -> str:

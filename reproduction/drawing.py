@@ -35,12 +35,15 @@ class Chart:
         out of them.
     lines : mapping of a name to a number of the paper
         A dashed line, in the colour of the curve of that name, or black.
+    points : mapping of a name to pairs (x, y) that the paper prints
+        Circles over the curve of that name, in its colour.
     x_range, y_range : (low, high), None for an end that the curves decide
     """
 
     view: View
     only: tuple[str, ...] = ()
     lines: Mapping[str, float] = field(default_factory=dict)
+    points: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     x_range: Range = (None, None)
     y_range: Range = (None, None)
 
@@ -92,7 +95,8 @@ def curve_of(runs: pd.DataFrame, chart: Chart) -> MeanCurve:
     view, count = chart.view, runs["seed"].nunique() if "seed" in runs else 1
     runs = finished(runs)
     seeds = runs["seed"].nunique() if "seed" in runs else 1
-    note = f" ({count - seeds} of {count} runs failed)" if seeds < count else ""
+    note = " (1 run)" if count == 1 else ""
+    note = f" ({count - seeds} of {count} runs failed)" if seeds < count else note
     key = "look" if "look" in runs else view.x  # passes differ from seed to seed
     looks = runs.dropna(subset=[view.y]).groupby(key)
     whole = looks.size() >= seeds
@@ -108,20 +112,23 @@ def curve_of(runs: pd.DataFrame, chart: Chart) -> MeanCurve:
 
 def svg(curves: Mapping[str, MeanCurve], chart: Chart, style: Mapping[str, int]) -> str:
     """Return one chart with its legend below."""
-    lines, drawn = chart.lines, {n: each for n, each in curves.items() if each.x}
+    drawn = {name: each for name, each in curves.items() if each.x}
     keys = [
         _key(i, f"{name}{each.note}", style[name])
         for i, (name, each) in enumerate(drawn.items())
     ]
     for name, each in curves.items():
-        if each.note and name not in drawn:
+        if name not in drawn and "failed" in each.note:
             place = LEFT + 38, HEIGHT + 8 + LINE * len(keys)
             keys.append(_text(*place, f"{name}{each.note}"))
-    if lines:
+    if chart.lines:
         keys.append(_key(len(keys), "dashed: the paper's number", None))
+    if chart.points.keys() & drawn.keys():
+        place = LEFT + 38, HEIGHT + 8 + LINE * len(keys)
+        keys.append(_text(*place, "circles: the paper's numbers"))
     height = HEIGHT + LINE * len(keys) + 12
     said = f"{chart.view.title}, of {', '.join(drawn)}"
-    return _page(height, said, [*_axes(drawn, chart, lines, style), *keys])
+    return _page(height, said, [*_axes(drawn, chart, style), *keys])
 
 
 def _page(height: int, said: str, parts: Iterable[str]) -> str:
@@ -172,11 +179,13 @@ def dots(title: str, points: pd.DataFrame, marked: Iterable[str] = ()) -> str:
     return _page(bottom + 26, said, parts)
 
 
-def _axes(curves, chart, lines, style) -> list[str]:
-    """Return the axes, ticks, bands and curves."""
-    view = chart.view
+def _axes(curves, chart, style) -> list[str]:
+    """Return the axes, ticks, bands, curves and the paper's points."""
+    view, lines = chart.view, chart.lines
+    points = {name: chart.points[name] for name in curves if name in chart.points}
     xs = [x for each in curves.values() for x in each.x]
     ys = [y for each in curves.values() for y in each.y] + list(lines.values())
+    ys += [y for pairs in points.values() for _, y in pairs]
     (left, right), (bottom, top) = (
         (min(v) if low is None else low, max(v) if high is None else high)
         for v, (low, high) in ((xs, chart.x_range), (ys, chart.y_range))
@@ -184,9 +193,9 @@ def _axes(curves, chart, lines, style) -> list[str]:
     logs = view.log_x and left > 0, view.log_y and bottom > 0
     x_at = _scale(left, right, logs[0], LEFT, WIDTH - RIGHT)
     y_at = _scale(bottom, top, logs[1], HEIGHT - LOW, TOP)
-    told = view.y_title.lower() in view.title.lower()
-    title = view.title if told else f"{view.title}, {view.y_title}"
-    parts = [_text(LEFT, 18, title, size=14)]
+    parts = [_text(LEFT, 18, view.title, size=14)]
+    turned = f'<g transform="translate(12 {(TOP + HEIGHT - LOW) / 2}) rotate(-90)">'
+    parts.append(f"{turned}{_text(0, 0, view.y_title, 'middle')}</g>")
     parts.append(_text((LEFT + WIDTH) / 2, HEIGHT - 8, view.x_title, "middle"))
     for x in _ticks(left, right, logs[0]):
         anchor = "end" if x_at(x) > WIDTH - RIGHT - 16 else "middle"
@@ -216,14 +225,18 @@ def _axes(curves, chart, lines, style) -> list[str]:
             ends = [*zip(each.x, high, strict=True)]
             ends += [*zip(each.x, low, strict=True)][::-1]
             fill = f'fill="{_colour(style[name])}" fill-opacity="0.15"'
-            points = _points(ends, x_at, y_at)
-            parts.append(f'<polygon points="{points}" {fill} stroke="none"/>')
-        points = _points(zip(each.x, each.y, strict=True), x_at, y_at)
-        drawn = f'points="{points}" fill="none" stroke-width="1.8"'
+            band = _points(ends, x_at, y_at)
+            parts.append(f'<polygon points="{band}" {fill} stroke="none"/>')
+        way = _points(zip(each.x, each.y, strict=True), x_at, y_at)
+        drawn = f'points="{way}" fill="none" stroke-width="1.8"'
         parts.append(f"<polyline {drawn} {stroke}/>")
         if len(each.x) == 1:
             at = f'cx="{x_at(each.x[0]):.1f}" cy="{y_at(each.y[0]):.1f}" r="3"'
             parts.append(f'<circle {at} fill="{_colour(style[name])}"/>')
+    for name, pairs in points.items():
+        for x, y in pairs:
+            at = f'cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="3.5" fill="white"'
+            parts.append(f'<circle {at} stroke="{_colour(style[name])}"/>')
     return [*parts, "</g>"]
 
 

@@ -1,32 +1,34 @@
 """Pages of results, one for each paper, with verdicts and the commands to check."""
 
-import json
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
 
+from labkit.lab.claims import NO, YES
 from labkit.lab.runs.jobs import write_atomically
-from reproduction import compare, coverage, drawing, results, show
-from reproduction.studies import PAPERS, Study, find_study, studies
+from reproduction import compare, coverage, criteria, drawing, results, show
+from reproduction.studies import Study, find_studies, find_study, studies
 
-TITLES = {
-    "broad": "Broad learning (Zhu, arXiv 1911.04872)",
-    "bpls": "Back-propagated least squares (Tomic et al., arXiv 2401.06699)",
-    "rls": "Recursive least squares (Zhang et al., arXiv 2109.03220)",
-    "rtrl": "Kronecker sums for RTRL (Benzing et al., ICML 2019)",
-    "hessian_free": "Stochastic Hessian-free with LSMR (Emirahmetoglu and Stewart)",
-    "compare": "Which rule still pays",
-}
+PAPERS = tomllib.loads(Path(__file__).with_name("papers.toml").read_text("utf-8"))
 MADE = "<!-- made by `labkit reproduce pages` from results; not edited by hand -->"
 READING = (
-    "A claim is the paper's, an identity (its formulas make it true) or ours, and the "
-    "three are counted apart. A verdict judges the claim at the size that was run, by "
-    "the criterion under its table. A look is what was measured of a run between two "
-    "of its steps, such as after an epoch; ± is one standard deviation over the runs "
-    "unless a table says otherwise, and so are the bands of the figures, whose dashed "
-    "lines are the paper's numbers. Seconds are of the machine named, at the load "
-    "named; seconds of the processor are those that the unit itself took."
+    "A claim is the paper's, an identity (its formulas make it true), of a reading of "
+    "the text, or ours. A verdict judges the claim at the size that was run, by the "
+    "criterion under its table; p is the p-value where two means are compared, Holm "
+    "the same after his correction for all of them on this page. A look is what was "
+    "measured of a run between two of its steps, such as after an epoch; ± is one "
+    "standard deviation over the runs unless a table says otherwise, and so are the "
+    "bands of the figures; a curve of one run is marked so. Dashed lines and circles "
+    "are the paper's numbers. Seconds are of the machine named, at the load named."
+)
+LEGEND = (
+    "✔ yes, ✘ no; ≈ not contradicted: fewer than three runs, which can neither say "
+    "yes nor no; ○ open: the runs do not decide; ◐ the verdicts on several rows are "
+    "counted; – nothing was run. *Full* is the paper's setting, often with fewer runs. "
+    "What a decision would cost is computed from the recorded seconds: of as many runs "
+    "again, or of those that three lack."
 )
 GLANCE = (
     "The race at full size: each rule but Adam (default) is tuned by "
@@ -45,31 +47,100 @@ HOW_TO_READ = (
 
 def pages(folder: Path) -> dict[str, str]:
     """Return all pages and their figures by path below ``docs/reproduction``."""
-    found, every, items = {}, studies(), coverage.coverage(folder)
-    for paper in PAPERS:
-        mine = [e for name, e in every.items() if name.startswith(f"{paper}/")]
-        told = paragraph(paper, items, folder)
-        parts = [MADE, f"# {TITLES[paper]}", *([told] if told else []), *HOW_TO_READ]
-        if paper == "compare" and (charts := race_of(folder)):
+    found, every, items = {}, studies(), coverage.table(folder)
+    for paper, told in PAPERS.items():
+        mine = [e for e in every.values() if e.paper == paper]
+        tests = tested(paper, folder)
+        parts = [MADE, f"# {told['title']}"]
+        if paper == "compare":
+            parts.append(compare.conclusions(raced(folder)))
+            charts = race_of(folder)
             found |= {f"compare/{data}.svg": svg for data, svg in charts.items()}
             drawn = (f"![{data}](compare/{data}.svg)" for data in charts)
             parts += [f"{GLANCE} {so_far(folder)}", " ".join(drawn)]
+        else:
+            shown = items[items["paper"] == paper]
+            parts += [tally(shown), *claimed(shown), chance(tests)]
+            parts += [f"**{head}** {told[key]}" for key, head in TOLD.items()]
+        parts += HOW_TO_READ
         for each in mine:
             rows = results.frame(results.path_of(each, folder))
             drawn = figures_of(each, rows)
-            parts += section(each, folder, rows, drawn)
+            parts += section(each, rows, folder, tests, drawn)
             found |= drawn
-        found[f"{paper}.md"] = "\n\n".join(parts) + "\n"
-    found["README.md"] = "\n\n".join(index(every, folder)) + "\n"
+        found[f"{paper}.md"] = "\n\n".join(filter(None, parts)) + "\n"
+    found["README.md"] = "\n\n".join(index(items)) + "\n"
     found["coverage.md"] = "\n\n".join(covered(items)) + "\n"
     return found
 
 
-def paragraph(paper: str, items: pd.DataFrame, folder: Path) -> str:
-    """Return the paragraph on a paper, or on the comparison of all."""
-    if paper == "compare":
-        return compare.conclusions(raced(folder))
-    return coverage.paragraph(paper, items)
+TOLD = {
+    "easy": "What was easy.",
+    "hard": "What was hard.",
+    "ask": "What we would ask the authors.",
+}
+
+
+def tally(items: pd.DataFrame) -> str:
+    """Return how many claims there are of each kind of verdict, without readings."""
+    kept = items[items["size"] != coverage.READING]
+    every = kept["kind"].value_counts()
+    words = [f"{m} {k} {every.get(k, 0)}" for k, m in coverage.MARKS.items()]
+    return f"{len(kept)} claims: {', '.join(words)}, – not run here {every.get('', 0)}."
+
+
+HEADS = ["verdict", "claim", "the paper", "ours", "runs", "size", "rows", "to decide"]
+
+
+def claimed(items: pd.DataFrame) -> Iterator[str]:
+    """Yield the table of claims, and apart that of readings of ours, with its legend.
+
+    Parameters
+    ----------
+    items : DataFrame, rows of :func:`coverage.table`
+    """
+    reading = items["size"] == coverage.READING
+    table = items.assign(verdict=coverage.marked(items))
+    named = items["study"].str.split(", ")
+    table["rows"] = [", ".join(map(link, filter(None, each))) for each in named]
+    scale = items["scale"].where(items["scale"] == "", ": " + items["scale"])
+    table["size"] += scale
+    table = table.rename(columns={"number": "the paper"})[HEADS]
+    yield grid(HEADS, table[~reading].values.tolist())
+    if reading.any():
+        yield "**A reading of ours, which the paper's own numbers contradict:**"
+        yield grid(HEADS, table[reading].values.tolist())
+    yield LEGEND
+
+
+def link(name: str) -> str:
+    """Return the link to a study, whose section has its rows and figures."""
+    paper, own = name.split("/")
+    return f"[{own}]({paper}.md#{anchor(find_study(name))})"
+
+
+def tested(paper: str, folder: Path) -> pd.DataFrame:
+    """Return all that is judged of a paper, by study, with Holm's correction."""
+    mine = find_studies([paper])
+    table = pd.concat({each.name: show.judged_in(folder, each) for each in mine})
+    return table.assign(Holm=criteria.holm(table["p"].astype(float)))
+
+
+def chance(tests: pd.DataFrame) -> str:
+    """Say how many of the verdicts of a page may be chance."""
+    rows = tests[tests["whose"] == criteria.PAPER]
+    decided = rows["verdict"].isin([YES, NO])
+    few = decided & (rows["p"] < LEVEL)
+    kept = few & (rows["Holm"] < LEVEL)
+    return (
+        f"{decided.sum()} of {len(rows)} rows about the paper are decided, each at "
+        f"95 %, so that about {LEVEL * decided.sum():.0f} of them may be chance; of "
+        f"{few.sum()} that compare two means {kept.sum()} remain after Holm's "
+        "correction."
+    )
+
+
+LEVEL = 0.05
 
 
 def raced(folder: Path) -> pd.DataFrame:
@@ -85,8 +156,6 @@ def race_of(folder: Path) -> dict[str, str]:
 def race_page(folder: Path) -> str:
     """Return the race as HTML that stands alone; see `labkit.lab.claims.show_race`."""
     charts = race_of(folder)
-    if not charts:
-        return "<p>The race at full size was not run.</p>\n"
     style = (
         ".labkit-race { display: flex; flex-wrap: wrap; gap: 1em;\n"
         "  align-items: flex-start }\n"
@@ -116,63 +185,48 @@ def covered(items: pd.DataFrame) -> Iterator[str]:
     """Yield the parts of the page of all claims and of their evidence."""
     yield MADE
     yield "# What the papers claim, and what was shown"
-    yield (
-        "Each row is a claim of a paper, and the evidence of it that the results hold: "
-        "at the paper's size (often with fewer runs), at a reduced size, in a notebook "
-        "only, or none; what holds exactly holds by its formulas. Where verdicts "
-        "differ "
-        "they are counted; not contradicted means that too few runs could have said "
-        "no. "
-        "Each verdict stands on an interval of 95 %, without a correction for their "
-        "number, so that one in twenty of those near a margin may be chance. `labkit "
-        "reproduce coverage` prints the same."
-    )
+    yield "`labkit reproduce coverage` prints this table without the numbers."
     yield table_of(coverage.counts(items))
-    for paper, mine in items.groupby("paper", sort=False):
-        yield f"## {TITLES[paper]}"
-        rows = mine.assign(now=mine["now"].map(coverage.SIZES))
-        names = ["where", "claim", "studies", "now", "found", "cost"]
-        heads = ["in the paper", "claim", "study", "evidence", "found", "would take"]
-        reading = mine["now"] == coverage.READING
-        yield grid(heads, rows.loc[~reading, names].values.tolist())
-        if reading.any():
-            yield "### A reading of ours, which the paper's own numbers contradict"
-            yield grid(heads[:3] + heads[4:5], _read(mine[reading]))
+    for paper, told in PAPERS.items():
+        mine = items[items["paper"] == paper]
+        if "ask" in told:
+            yield f"## {told['title']}"
+            yield from claimed(mine)
 
 
-def _read(mine: pd.DataFrame) -> list[list]:
-    """Return the rows of items of a reading, which are not counted as the paper's."""
-    return mine[["where", "claim", "studies", "found"]].values.tolist()
-
-
-def index(every: Mapping[str, Study], folder: Path) -> Iterator[str]:
-    """Yield the parts of the page of all studies."""
+def index(items: pd.DataFrame) -> Iterator[str]:
+    """Yield the parts of the page that leads to the others."""
     yield MADE
     yield "# The papers at their size"
     yield (
-        "What `labkit reproduce` found: `labkit reproduce list` shows the studies, "
-        "`run` carries out units that are not done, `show` prints what the pages below "
-        "have. The numbers are in `reproduction/results/`. "
-        "[Every claim of the papers](coverage.md) has its own list."
+        "[Every claim of the papers](coverage.md), and what was found of it, stands in "
+        "one table; each paper has a page with the rows and figures. `labkit reproduce "
+        "list` shows the studies, `run` carries out units that are not done, `show` "
+        "prints what the pages have. The numbers are in `reproduction/results/`."
     )
-    rows = []
-    for name, each in every.items():
-        units, done = show.state_of(each, folder)
-        page = f"[{name}]({name.split('/')[0]}.md#{anchor(each)})"
-        told = verdicts(each, folder) if done else "not run"
-        rows.append([page, each.shows, f"{len(done)} of {units}", told])
-    yield grid(["study", "in the paper", "units done", "verdicts"], rows)
-
-
-def verdicts(each: Study, folder: Path) -> str:
-    """Return in words how many claims hold, fail and are open, by whose they are."""
-    return show.counted(show.judged_in(folder, each))
+    lines = []
+    for paper, told in PAPERS.items():
+        mine = items[items["paper"] == paper]
+        lines.append(f"- [{told['title']}]({paper}.md): {tally(mine)}")
+    yield "\n".join(lines)
 
 
 def section(
-    each: Study, folder: Path, rows: pd.DataFrame, drawn: Iterable[str]
+    each: Study,
+    rows: pd.DataFrame,
+    folder: Path,
+    tests: pd.DataFrame,
+    drawn: Iterable[str] = (),
 ) -> Iterator[str]:
-    """Yield the parts of a study's section on its page; `drawn` are its figures."""
+    """Yield the parts of a study's section.
+
+    Parameters
+    ----------
+    each, rows : Study and DataFrame, all rows of it
+    folder : path, of the results
+    tests : DataFrame, :func:`tested`
+    drawn : iterable of str, the paths of its figures
+    """
     units, done = show.state_of(each, folder)
     yield f"## {heading(each)}"
     facts = {"Claim": each.claim, "Data": each.data, "Setting": each.setting}
@@ -188,10 +242,13 @@ def section(
     yield table_of(each.table(rows))
     if each.views:
         yield " ".join(f"![{each.shows}]({path})" for path in drawn)
-    found = show.judged_in(folder, each)
+    found = tests[tests.index.get_level_values(0) == each.name]
     if len(found):
-        names = [show.CLAIM, "measured here", "whose", "verdict"]
-        yield grid(names, found[names].values.tolist())
+        names = [show.CLAIM, "measured here", "whose", "verdict", "p", "Holm"]
+        told = found.copy()
+        for name in ("p", "Holm"):
+            told[name] = [f"{x:.2g}" if x == x else "" for x in found[name]]
+        yield grid(names, told[names].values.tolist())
         yield f"Criterion: {each.criterion}."
     head = "<details><summary>How these units were run</summary>"
     yield "\n\n".join([head, run_how(done), "</details>"])
@@ -200,39 +257,40 @@ def section(
 def run_how(done: Mapping[str, Mapping]) -> str:
     """Return lines on the commits, versions, devices, time and load of the units."""
     headers = list(done.values())
-
-    def all_of(value, between: str = ", ") -> str:
-        return between.join(dict.fromkeys(map(value, headers)))
-
+    parts = [part for each in headers for part in (*each.get("processes", ()), each)]
     loads = [load for header in headers for load in header["load"]]
-    memory = [each["memory_gb"] for each in headers if "memory_gb" in each]
-    seconds, spent = (
-        sum(each[name] for each in headers) for name in ("seconds", "cpu_seconds")
+    clocks = "seconds", "cpu_seconds"
+    seconds, spent = (sum(header[key] for header in headers) for key in clocks)
+    cut = sum("begun" in header or "processes" in header for header in headers)
+
+    def every(values: Iterable[str], between: str = ", ") -> str:
+        return between.join(dict.fromkeys(values))
+
+    return "\n".join(
+        [
+            f"- commits: {every(str(each['commit']) for each in parts)}",
+            f"- torch {every(h['versions']['torch'] for h in headers)}; "
+            f"{every((h['device'] for h in headers), ' or ')}; "
+            f"threads: {every(str(h['threads']) for h in headers)}; "
+            f"denormals: {every(h.get('denormals', 'kept') for h in headers)}",
+            f"- {seconds:,.0f} s in all, {spent:,.0f} s of the processor, "
+            f"load {min(loads):g} to {max(loads):g}; units that were cut off, and "
+            f"count from their last start: {cut}",
+        ]
     )
-    again = sum("begun" in each or "processes" in each for each in headers)
-    cut = f"; units that were cut off count from their last start: {again}"
-    commits = dict.fromkeys(
-        str(process["commit"])
-        for header in headers
-        for process in (*header.get("processes", ()), header)
-    )
-    lines = [
-        f"- commits: {', '.join(commits)}",
-        f"- torch {all_of(lambda h: h['versions']['torch'])}; "
-        f"{all_of(lambda h: h['device'], ' or ')}; "
-        f"threads: {all_of(lambda h: str(h['threads']))}; "
-        f"denormals: {all_of(lambda h: h.get('denormals', 'kept'))}",
-        f"- {seconds:,.0f} s in all, {spent:,.0f} s of the processor, "
-        f"load {min(loads):g} to {max(loads):g}"
-        + (f", at most {max(memory):.1f} GB" if memory else "")
-        + (cut if again else ""),
-    ]
-    return "\n".join(lines)
 
 
 def heading(each: Study) -> str:
     """Return the heading of a study's section."""
     return f"{each.name.split('/')[1]}: {each.shows}"
+
+
+def text(study: Study, folder: Path) -> str:
+    """Return one study as ``labkit reproduce show`` prints it: its section."""
+    rows = results.frame(results.path_of(study, folder))
+    parts = section(study, rows, folder, tested(study.paper, folder))
+    told = "\n\n".join(filter(None, parts))
+    return told.replace("## ", f"{study.paper}/", 1)
 
 
 def anchor(each: Study) -> str:
@@ -271,15 +329,10 @@ def _cell(value) -> str:
 
 
 def claims(folder: Path) -> str:
-    """Return the table of claims as text; see :func:`reproduction.show.recorded`."""
-    return show.recorded(folder).to_csv(index=False, lineterminator="\n")
-
-
-def summaries(folder: Path) -> str:
-    """Return the paragraphs of all papers as JSON; see `labkit.lab.claims.summary`."""
-    items = coverage.coverage(folder)
-    told = {paper: paragraph(paper, items, folder) for paper in PAPERS}
-    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+    """Return the table of claims as text, which `labkit.lab.claims.recorded` reads."""
+    items = coverage.table(folder)
+    items["verdict"] = coverage.marked(items)
+    return items.drop(columns="kind").to_csv(index=False, lineterminator="\n")
 
 
 def write(folder: Path, docs: Path, table: Path) -> list[Path]:
@@ -294,7 +347,6 @@ def write(folder: Path, docs: Path, table: Path) -> list[Path]:
     made, paths = pages(folder), []
     beside = {
         Path(table): claims(folder),
-        Path(table).with_name("summaries.json"): summaries(folder),
         Path(table).with_name("race.html"): race_page(folder),
     }
     for path, text in beside.items():

@@ -36,7 +36,7 @@ __getattr__, __dir__, __all__ = lazily(
     {
         "claims": (
             *("NO", "UNDECIDED", "YES", "claim_table", "folded", "plus_minus"),
-            *("recorded", "show_race", "show_summary"),
+            *("recorded", "show_race"),
         ),
         "datasets": ("Labelled", "Text", "available", "load"),
         "panels": (

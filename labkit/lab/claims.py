@@ -1,7 +1,6 @@
 """Claims and verdicts: what a paper says, what was measured, whether it holds."""
 
 import html
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,9 +14,8 @@ if TYPE_CHECKING:
     from labkit.lab.panels.figures.shown import Page
 
 YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
-# all by `labkit reproduce pages`
+# both by `labkit reproduce pages`
 RECORDED = Path(__file__).with_name("claims.csv")
-SUMMARIES = Path(__file__).with_name("summaries.json")
 RACE = Path(__file__).with_name("race.html")
 
 
@@ -52,29 +50,6 @@ def folded(table: "pd.DataFrame | Styler", summary: str) -> "Page":
     return Page(f"<details>{head}{table.to_html()}</details>", summary)
 
 
-def show_summary(paper: str) -> None:
-    """Display which claims of a paper stand, at which size, which do not, and why.
-
-    The paragraph is the one at the head of the paper's page of results; that of
-    ``compare`` says which rule is ahead of Adam at full size.
-
-    Parameters
-    ----------
-    paper : str, ``rls``, ``bpls``, ``hessian_free``, ``broad``, ``rtrl``, ``compare``
-
-    Raises
-    ------
-    ValueError : if there is no paragraph on a paper of this name
-    """
-    from IPython.display import Markdown, display
-
-    told = json.loads(SUMMARIES.read_text("utf-8"))
-    if not told.get(paper):
-        known = ", ".join(name for name, text in told.items() if text)
-        raise ValueError(f"there is no summary of {paper!r}; there are {known}")
-    display(Markdown(told[paper]))
-
-
 def show_race() -> None:
     """Display how the race of notebook 06 ended at full size, as it was recorded."""
     from IPython.display import display
@@ -86,9 +61,9 @@ def show_race() -> None:
 
 
 def recorded(paper: str) -> pd.DataFrame:
-    """Return the claims of a paper with what is recorded of each at the paper's size.
+    """Return the table of a paper's claims that its page of results begins with.
 
-    The table lies beside this module, ``claims.csv``. In a clone the command
+    It lies beside this module, ``claims.csv``. In a clone the command
     ``labkit reproduce pages`` writes it from the results of all runs.
 
     Parameters
@@ -98,8 +73,10 @@ def recorded(paper: str) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A row for each claim: what the paper says, what was recorded, data and scale,
-        the verdict, and the command that computes it again.
+        A row for each claim: the number that the paper prints, ours with its standard
+        deviation, the runs, their size, the verdict, the studies whose rows decide it,
+        and what a decision would cost where it is open. The claims about the race are
+        ours.
 
     Raises
     ------

@@ -4,9 +4,10 @@ import math
 
 import pandas as pd
 import pytest
+from scipy import stats
 
 from labkit.lab.claims import NO, UNDECIDED, YES
-from reproduction import criteria, show
+from reproduction import criteria
 from reproduction.criteria import NOT_AT_END
 
 
@@ -132,15 +133,23 @@ def test_a_run_that_still_improves_is_not_at_its_end():
     assert criteria.unless_improving(YES, falling, **how) == YES
 
 
-def test_claims_are_counted_apart():
-    table = pd.DataFrame(
-        {
-            "whose": ["paper", "paper", "ours", "identity", "paper"],
-            "verdict": [YES, NO, YES, YES, YES],
-        }
-    )
-    assert show.counted(table) == "paper's: 2 yes, 1 no; identities: 1 yes; ours: 1 yes"
-    assert show.counted(table[:0]) == "none yet"
-    for claim in ("ours: x", "ours, a: x", "identity: Table I", "4.1: ours above"):
-        owner = claim.replace(",", ":").split(":")[0]
-        assert criteria.whose(claim) == (owner if owner != "4.1" else "paper")
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("margin", [0.0, 0.3])
+def test_a_comparison_of_means_has_scipys_p_value(paired, margin):
+    a, b = runs(1.2, 5.1, 9.9, 4.0), runs(0.4, 4.8, 8.9, 3.9)
+    test = stats.ttest_rel if paired else stats.ttest_ind
+    how = {} if paired else {"equal_var": False}
+    held = criteria.ahead(a, b, margin=margin, paired=paired)
+    assert held.p == pytest.approx(test(a - margin, b, **how).pvalue)
+    assert (held == UNDECIDED) == (held.p > 0.05)
+
+
+def test_holms_correction_keeps_order_and_gaps():
+    found = criteria.holm(runs(0.04, math.nan, 0.01, 0.03, 0.9))
+    assert found.fillna(-1).tolist() == pytest.approx([0.09, -1, 0.04, 0.09, 0.9])
+
+
+@pytest.mark.parametrize("owner", ["ours", "identity", "reading"])
+def test_claims_say_whose_they_are(owner):
+    assert criteria.whose(f"{owner}, a: x") == criteria.whose(f"{owner}: x") == owner
+    assert criteria.whose(f"4.1: {owner} above") == "paper"

@@ -1,10 +1,8 @@
 """The pages say what the results say, and nothing of them is older."""
 
-import json
 import math
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,18 +12,14 @@ import pytest
 from labkit.lab.claims import (
     NO,
     RACE,
-    SUMMARIES,
     UNDECIDED,
     YES,
     recorded,
     show_race,
-    show_summary,
 )
 from labkit.lab.race import View
 from reproduction import (
-    bpls,
     coverage,
-    criteria,
     drawing,
     pages,
     results,
@@ -34,7 +28,7 @@ from reproduction import (
 from reproduction.command import CLAIMS, DOCS, RESULTS
 from reproduction.criteria import NOT_AT_END, NOT_CONTRADICTED, of_runs
 from reproduction.drawing import Chart
-from reproduction.studies import PAPERS, find_study, studies
+from reproduction.studies import find_study
 
 FEW = of_runs(YES, 1)
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,37 +51,51 @@ def test_pages_and_results_agree(made):
     assert there == made
     table = CLAIMS.read_text("utf-8")
     assert table == pages.claims(RESULTS)
-    assert SUMMARIES.read_text("utf-8") == pages.summaries(RESULTS)
     assert max(len(text.encode()) for text in [*made.values(), table]) <= 300_000
     figures = [text for name, text in made.items() if name.endswith(".svg")]
     assert all(re.search(r'(points|cx)="\d', figure) for figure in figures)
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_a_notebook_shows_what_its_page_says(paper, made):
-    page = made[f"{paper}.md"]
-    for row in recorded(paper).to_dict("records"):
-        words = row["paper's claim"], row["recorded"], row["data and scale"]
-        assert all(part in page for each in words for part in each.split("; "))
-        judged = f"| {words[0]} | {words[1]} | {row['whose']} | {row['verdict']} |"
-        judged = judged in page
-        assert judged or "Not run" in words[1] or "units are done" in words[1]
-        assert f"`{row['command']}`" in page
-    notebook = next(ROOT.glob(f"notebooks/0?_{paper}.ipynb")).read_text("utf-8")
-    assert f'recorded(\\"{paper}\\")' in notebook
+def test_a_notebook_has_the_table_that_its_page_begins_with(made):
+    """Each row is on the page of all claims too; those about the race are ours."""
+    for paper in pages.PAPERS:
+        for row in recorded(paper).to_dict("records") if paper != "compare" else ():
+            begins = f"| {row['verdict']} | {row['claim']} | {row['number']} | "
+            assert all(begins in made[name] for name in (f"{paper}.md", "coverage.md"))
+        notebook = next(ROOT.glob(f"notebooks/0?_{paper}.ipynb")).read_text("utf-8")
+        assert f'folded(recorded(\\"{paper}\\")' in notebook
+
+
+def test_every_claim_has_its_evidence_or_what_it_would_cost(tmp_path):
+    items = coverage.table(RESULTS)
+    items = items[items["paper"] != "compare"]
+    run = items["size"].isin(["full", "reduced", "exact", "reading"])
+    assert (items.loc[run, "kind"] != "").all()
+    assert (items.loc[items["size"] == "missing", "to decide"] != "").all()
+    open_ones = items["kind"].isin([coverage.OPEN, NOT_CONTRADICTED])
+    assert items.loc[open_ones, "to decide"].str.contains("of a (?:core|GPU)").all()
+    left = set(coverage.table(tmp_path)["size"])
+    assert left == {"missing", "exact", "notebook"}
+
+
+def test_a_cost_is_that_of_as_many_runs_again_or_of_those_that_lack():
+    runs = [{"cpu_seconds": 1800.0, "device": "cpu"}] * 3
+    assert coverage.cost_of(runs, {3}) == "1.5 h of a core"
+    assert coverage.cost_of(runs[:1], {1}) == "60 min of a core"
+    cut = runs[0] | {"device": "cuda", "processes": []}
+    assert coverage.cost_of([cut], {3}) == "at least 30 min of a GPU"
+
+
+def test_how_units_were_run_names_all_processes_and_those_cut_off():
+    last = units.here() | {"seconds": 1.0, "cpu_seconds": 0.5, "load": [1, 2]}
+    last |= {"commit": "b", "processes": [{"commit": "a"}, {"commit": "b"}]}
+    told = pages.run_how({"x": last, "y": last | {"commit": "c"}})
+    assert told.startswith("- commits: a, b, c\n") and told.endswith("start: 2")
 
 
 def test_claims_of_a_paper_that_there_is_not_are_refused():
     with pytest.raises(ValueError, match=r"no claims of 'adam' are .* broad"):
         recorded("adam")
-
-
-def test_a_summary_is_what_stands_at_the_head_of_the_page(made):
-    with pytest.raises(ValueError, match=r"no summary of 'adam'; there are broad"):
-        show_summary("adam")
-    page = made["rls.md"]
-    told = json.loads(SUMMARIES.read_text("utf-8"))["rls"]
-    assert f"\n\n{told}\n\n" in page
 
 
 def test_the_race_that_is_shown_is_that_of_the_page(made, monkeypatch):
@@ -99,61 +107,23 @@ def test_the_race_that_is_shown_is_that_of_the_page(made, monkeypatch):
     assert data.count("<svg") == len(charts) and all(c in data for c in charts)
 
 
-def test_every_claim_of_the_papers_has_its_evidence(tmp_path):
-    """Each item names studies and claims that there are; none of it without results."""
-    items = coverage.coverage(RESULTS)
-    assert len(items) == 91 and set(items["paper"]) == set(PAPERS) - {"compare"}
-    run = items[items["now"].isin([coverage.AT_SIZE, coverage.REDUCED])]
-    assert (run["found"] != "").all(), run[run["found"] == ""]
-    assert len(run) >= 50
-    nothing = coverage.coverage(tmp_path)
-    left = {coverage.NOTEBOOK, coverage.MISSING, coverage.EXACT}
-    assert set(nothing["now"]) == left
-    readings = (items["now"] == coverage.READING).sum()
-    assert readings == 2
-    assert coverage.counts(items)["now"].sum() == len(items) - readings
-    assert (items.loc[items["now"] == coverage.MISSING, "cost"] != "").all()
-
-
 @pytest.mark.parametrize(
     ("verdicts", "found"),
     [
-        ([YES, YES], coverage.HOLDS),
-        ([NO, NO], coverage.FAILS),
-        ([NO, UNDECIDED], coverage.OPEN),
-        ([NO, NO, UNDECIDED], "no 2, open 1"),
-        ([YES, NO], "yes 1, no 1"),
-        ([YES, UNDECIDED], "yes 1, open 1"),
-        ([FEW, FEW], NOT_CONTRADICTED),
-        ([YES, FEW], "yes 1, not contradicted 1"),
-        ([FEW, NOT_AT_END], "not contradicted 1, open 1"),
-        ([UNDECIDED, NOT_AT_END], coverage.OPEN),
-        ([], ""),
+        ([YES, YES], ("yes", "yes")),
+        ([NO, NO], ("no", "no")),
+        ([NO, UNDECIDED], ("open", "no 1, open 1")),
+        ([NO, NO, UNDECIDED], ("mixed", "no 2, open 1")),
+        ([YES, NO], ("mixed", "yes 1, no 1")),
+        ([YES, UNDECIDED], ("mixed", "yes 1, open 1")),
+        ([FEW, FEW], (NOT_CONTRADICTED, NOT_CONTRADICTED)),
+        ([YES, FEW], ("mixed", "yes 1, not contradicted 1")),
+        ([UNDECIDED, NOT_AT_END], ("open", "open")),
+        ([], ("", "")),
     ],
 )
 def test_an_item_comes_to_what_its_verdicts_say(verdicts, found):
-    assert coverage._found([{"verdict": each} for each in verdicts]) == found
-
-
-def test_what_was_not_run_stands_there_with_its_command(tmp_path):
-    for name, text in pages.pages(tmp_path).items():
-        if name not in ("README.md", "coverage.md"):
-            assert text.count("**Not run.**") == text.count("\n## ")
-            assert text.count("- Command: `labkit reproduce run ") == text.count(
-                "\n## "
-            )
-
-
-def test_units_that_were_not_run_are_named():
-    units = PIXELS.units | {"RLS-9": {}, "Adam-9": {}}
-    rows = results.frame(results.path_of(PIXELS, RESULTS))
-    for each, end in (
-        (PIXELS, "are done."),
-        (replace(PIXELS, units=units), "not run: RLS-9, Adam-9."),
-    ):
-        whole = pages.section(each, RESULTS, rows, drawn=())
-        (told,) = [part for part in whole if "units are done" in part]
-        assert told.endswith(end)
+    assert coverage.found_of(verdicts) == found
 
 
 def test_a_figure_goes_with_its_results(tmp_path):
@@ -165,27 +135,10 @@ def test_a_figure_goes_with_its_results(tmp_path):
         shutil.copy(results.path_of(study, RESULTS), path)
     pages.write(folder, tmp_path / "docs", table)
     assert figure.is_file() and table.read_text("utf-8") == pages.claims(folder)
-    summaries = table.with_name("summaries.json").read_text("utf-8")
     race = table.with_name("race.html").read_text("utf-8")
     assert race == RACE.read_text("utf-8")
     pages.write(tmp_path, tmp_path / "docs", table)
     assert not [*tmp_path.rglob("*.svg")]
-    assert summaries != table.with_name("summaries.json").read_text("utf-8")
-
-
-def test_seconds_of_units_that_were_cut_off_are_told_as_such():
-    whole = units.here() | {"seconds": 1.0, "cpu_seconds": 0.5, "load": [1, 2]}
-    cut = whole | {"begun": ["2026-11-23T22:48:19+00:00"]}
-    assert "cut off" not in pages.run_how({"a": whole})
-    told = pages.run_how({"a": whole, "b": cut, "c": cut})
-    assert told.endswith("units that were cut off count from their last start: 2")
-
-
-def test_the_commits_of_all_processes_are_told():
-    last = units.here() | {"seconds": 1.0, "cpu_seconds": 0.5, "load": [1, 2]}
-    last |= {"commit": "b", "processes": [{"commit": "a"}, {"commit": "b"}]}
-    told = pages.run_how({"x": last, "y": last | {"commit": "c"}})
-    assert told.startswith("- commits: a, b, c\n") and "cut off" in told
 
 
 def test_numbers_of_a_column_have_the_same_decimals():
@@ -237,33 +190,6 @@ def test_runs_that_failed_are_left_out_of_a_curve_and_named_in_the_legend():
     assert drawing.figures(frame[frame["label"] == "b"], [view]) == {}
 
 
-STUDIES = studies()
-RECORDED = [n for n, each in STUDIES.items() if results.path_of(each, RESULTS).exists()]
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_every_curve_that_was_measured_is_drawn(name):
-    study = STUDIES[name]
-    rows = study.drawn(results.frame(results.path_of(study, RESULTS)))
-    for chart in study.views:
-        chart = chart if isinstance(chart, Chart) else Chart(view=chart)
-        for label in chart.names(rows["label"].unique()):
-            runs = rows[rows["label"] == label]
-            if criteria.finished(runs)[chart.view.y].notna().any():
-                assert drawing.curve_of(runs, chart).x, f"{label} in {chart.view.title}"
-
-
-def test_a_band_is_one_standard_deviation_wide():
-    rows = [("a", s, k, 10.0 * k + 2 * s) for s in (0, 1, 2) for k in (1, 2)]
-    frame = pd.DataFrame(rows, columns=["label", "seed", "look", "value"])
-    (svg,) = drawing.figures(frame, [View("look", "value", "t", "x", "value")]).values()
-    (line,), (band,) = (elements(svg, kind) for kind in ("polyline", "polygon"))
-    (first, last), area = points(line), points(band)
-    height = (first[1] - last[1]) / 10  # of 1
-    assert first[1] - area[0][1] == pytest.approx(2 * height, abs=0.2)
-    assert len(area) == 4
-
-
 @pytest.mark.parametrize("log", [False, True])
 def test_a_band_whose_curve_begins_below_the_axis_does_not_cross_itself(log):
     rows = [("a", s, k, 10.0 * k + s) for s in (0, 1, 2) for k in (1, 2, 3)]
@@ -281,6 +207,7 @@ def test_panels_have_their_curves_the_papers_numbers_and_one_colour_a_rule():
     frame = pd.DataFrame(rows, columns=["label", "seed", "look", "value"])
     view = View("look", "value", "t", "x", "value")
     named = dict(view=view, lines={"adam": 83.0, "BPLS": 90.0}, y_range=(80, 95))
+    named["points"] = {"adam": [(1, 82.0), (2, 83.5)]}
     panels = [
         Chart(only=("mnist",), **named),
         Chart(only=("none",), view=view),
@@ -289,23 +216,16 @@ def test_panels_have_their_curves_the_papers_numbers_and_one_colour_a_rule():
     made = drawing.figures(frame, panels)
     assert [*made] == [1, 3]  # a panel without curves is left out
     texts = [[e.text for e in elements(svg, "text")] for svg in made.values()]
-    assert {"sgd", "adam", "BPLS: 90", "dashed: the paper's number"} <= {*texts[0]}
-    assert "sgd" not in texts[1] and "adam" in texts[1]
+    assert {"sgd (1 run)", "BPLS: 90", "dashed: the paper's number"} <= {*texts[0]}
+    assert "sgd (1 run)" not in texts[1] and "adam (1 run)" in texts[1]
+    assert {"x", "value", "circles: the paper's numbers"} <= {*texts[1]}
+    assert [len(elements(svg, "circle")) for svg in made.values()] == [2, 2]
     colours = [
         [e.get("stroke") for e in elements(s, "polyline")] for s in made.values()
     ]
     assert colours[0][1:] == colours[1] and len({*colours[0]}) == 2
     dashed = [e for e in elements(made[3], "line") if e.get("stroke-dasharray")]
     assert {e.get("stroke") for e in dashed} == {colours[1][0], "#000000"}
-
-
-def test_a_run_of_bpls_that_ended_stays_where_it_is():
-    """Of runs after the first ten the last walk alone is there, and not drawn."""
-    rows = [("a", 0, 0, 80.0), ("a", 0, 1, 84.0), ("a", 1, 0, 82.0), ("a", 50, 1, 0.0)]
-    frame = pd.DataFrame(rows, columns=["label", "seed", "look", "test"])
-    panel = Chart(view=View("look", "test", "", "", ""))
-    curve = drawing.curve_of(bpls.followed(frame), panel)
-    assert (curve.x, curve.y) == ([0, 1], [81.0, 83.0])
 
 
 def test_seeds_that_look_at_other_times_are_drawn_at_the_mean_time():

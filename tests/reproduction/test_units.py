@@ -3,7 +3,6 @@
 import math
 import multiprocessing
 import os
-import re
 import signal
 import time
 from dataclasses import replace
@@ -12,11 +11,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from filelock import FileLock
-from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
 from labkit.lab.runs import RunRefused
-from reproduction import quoted, results, units
+from reproduction import results, units
 from reproduction.command import CHECKOUT as ROOT, app
 from reproduction.studies import find_studies, find_study, studies
 
@@ -256,19 +254,4 @@ def test_list_and_show_tell_of_every_study(tmp_path):
         told = CliRunner().invoke(app, [verb, "--results", folder])
         assert told.exit_code == 0, told.output
         assert all(name in told.output for name in ALL)
-    assert "criterion: yes where our mean and the paper" in told.output
-
-
-def test_numbers_that_are_quoted_can_be_printed(monkeypatch):
-    monkeypatch.setattr(quoted, "tables", lambda: {"iris": load_iris(return_X_y=True)})
-    lines = CliRunner().invoke(app, ["quoted", "broad-defaults"])
-    assert lines.exit_code == 0, lines.output
-    assert lines.output.splitlines()[1].startswith("iris  ")
-    told = CliRunner().invoke(app, ["quoted"]).output.splitlines()
-    assert [line.split()[0] for line in told] == list(quoted.QUOTED)
-    told = CliRunner().invoke(app, ["quoted", "x"])
-    assert told.exit_code == 2 and "there are rls-methods" in told.output
-    text = "".join(path.read_text("utf-8") for path in ROOT.glob("notebooks/*.ipynb"))
-    text += (ROOT / "labkit/broad/estimators.py").read_text("utf-8")
-    names = set(re.findall(r"labkit\s+reproduce\s+quoted\s+([a-z-]+)", text))
-    assert names == set(quoted.QUOTED)
+    assert "Criterion: yes where our mean and the paper" in told.output
