@@ -249,7 +249,7 @@ def section(
         for name in ("p", "Holm"):
             told[name] = [f"{x:.2g}" if x == x else "" for x in found[name]]
         yield grid(names, told[names].values.tolist())
-        yield f"Criterion: {each.criterion}."
+    yield f"Criterion: {each.criterion}."
     head = "<details><summary>How these units were run</summary>"
     yield "\n\n".join([head, run_how(done), "</details>"])
 
