@@ -1,4 +1,4 @@
-"""Data sets by name: embedded, synthetic, found on disk, or downloaded and checked.
+"""Data sets by name: embedded, found on disk, or downloaded and checked.
 
 >>> from labkit.lab.datasets import available, load
 >>> available()["imdb"].splits

@@ -22,7 +22,6 @@ from labkit.lab.datasets.own import (
     load_own,
 )
 from labkit.lab.datasets.results import Labelled, Text
-from labkit.lab.datasets.synthetic import load_curves
 from labkit.lab.datasets.text import load_ptb, load_text
 
 
@@ -79,11 +78,6 @@ _CATALOGUE = {  # description, splits, and what loads one
         _THREE,
         load_usps,
     ),
-    "curves": (
-        "30,000 drawn curves of 28 x 28 pixels, a stand-in for CURVES, synthetic",
-        _TWO,
-        load_curves,
-    ),
     "imdb": (
         "50,000 film reviews with their verdict, as rows of 256 words",
         _TWO,
@@ -139,18 +133,17 @@ def load(
     -------
     Labelled or Text
 
-        ========================================  ==========  =====================
-        ``text``, ``ptb``                         `Text`      tokens (T,)
-        ``digits``, ``usps``                      `Labelled`  inputs (N, 64 or 256)
-        ``mnist``, ``fashion-mnist``, ``curves``  `Labelled`  inputs (N, 784)
-        ``cifar10``                               `Labelled`  inputs (N, 3, 32, 32)
-        ``imdb``                                  `Labelled`  inputs (N, 256)
-        ========================================  ==========  =====================
+        ============================  ==========  =====================
+        ``text``, ``ptb``             `Text`      tokens (T,)
+        ``digits``, ``usps``          `Labelled`  inputs (N, 64 or 256)
+        ``mnist``, ``fashion-mnist``  `Labelled`  inputs (N, 784)
+        ``cifar10``                   `Labelled`  inputs (N, 3, 32, 32)
+        ``imdb``                      `Labelled`  inputs (N, 256)
+        ============================  ==========  =====================
 
         Pictures have ink or light in [0, 1]; ``imdb`` has indices into its
-        `vocabulary`. ``curves`` is generated, a stand-in for a file that could
-        not be reached, and has no targets; ``imdb`` has 20,000 words, and
-        `labkit.lab.datasets.load_imdb` takes other numbers.
+        `vocabulary` of 20,000 words, and `labkit.lab.datasets.load_imdb` takes other
+        numbers.
 
     Warns
     -----

@@ -15,10 +15,10 @@ class Labelled:
     inputs : torch.Tensor, shape (N, ...)
         Floating point (N, features) or (N, channels, height, width), or int64
         (N, steps), indices into `vocabulary`.
-    targets : torch.Tensor or None
+    targets : torch.Tensor
         int64: the class of each row, from 0, shape (N,); of the Copy task a symbol for
         each step, shape (N, steps). Floating point: numbers to be learned, shape
-        (N, outputs). None where there are no targets.
+        (N, outputs).
     vocabulary : tuple of str
         The words that indices in the inputs stand for; empty if inputs are numbers.
     classes : tuple of str

@@ -134,7 +134,7 @@ def test_the_variable_may_not_name_a_file(folder, put, monkeypatch):
 
 def test_available_sees_what_is_here(put):
     assert not available()["ptb"].here and not available()["imdb"].here
-    assert all(available()[name].here for name in ("text", "digits", "curves"))
+    assert all(available()[name].here for name in ("text", "digits"))
     put({path: b"" for path in FILES if path.startswith("ptb/")})
     assert available()["ptb"].here
 

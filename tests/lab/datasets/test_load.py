@@ -11,7 +11,7 @@ def tensors(data):
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
-OFFLINE = [("text", "valid"), ("digits", "train"), ("curves", "test")]
+OFFLINE = [("text", "valid"), ("digits", "train")]
 PLACED = [("mnist", "test"), ("fashion-mnist", "test"), ("usps", "valid")]
 PLACED = [pytest.param(*each, marks=pytest.mark.real_data) for each in PLACED]
 
