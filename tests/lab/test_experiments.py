@@ -7,6 +7,7 @@ where it is handed a problem.
 import dataclasses
 import math
 import pkgutil
+import re
 import subprocess
 import sys
 from functools import cache
@@ -24,6 +25,7 @@ from labkit.lab.datasets import load
 from labkit.lab.panels import Experiment, LiveLab
 from labkit.lab.panels.figures.captions import as_json, jsonable
 from labkit.lab.panels.live.experiment import knobs_of
+from labkit.lab.panels.live.turn import direction
 from labkit.lab.problem import load_problem
 
 BOOKS = "rls bpls hessian_free broad rtrl compare".split()
@@ -75,7 +77,7 @@ def images():
 
 # By experiment: what it is handed, and keywords of its panel.
 PROBLEMS = {
-    "rls training": lambda: ((digits, 8), {}),
+    "rls training": lambda: ((digits, 64), {}),
     "bpls walk": lambda: ((digits,), {}),
     "hessian_free training": images,
     "broad growth": lambda: ((digits, 12), {}),
@@ -219,6 +221,45 @@ def test_a_knob_restarts_the_run_or_holds_from_the_next_step_on(name, knob):
     given = live(name, **{knob: other})
     early.run(2), given.run(2)
     assert numbers(early).equals(numbers(given))
+
+
+ASKING = [
+    pytest.param(name, knob, marks=[LONG] * (name != "broad functions"))
+    for name, knob in KNOBS
+    if knobs_of(EXPERIMENTS[name].knobs())[knob].about
+]
+
+
+@quiet
+@pytest.mark.parametrize("before", [0, 4, 25])
+@pytest.mark.parametrize(("name", "knob"), ASKING)
+def test_a_prediction_gets_a_verdict_that_runs_apart_give_too(name, knob, before):
+    lab = live(name, interactive=True)
+    lab.run(before)
+    run, declared = lab.turns.run, lab.controls.knobs[knob]
+    now, anew = getattr(lab.controls.value, knob), lab.controls.restarts(knob)
+    other = next(end for end in reversed(ends_of(declared)) if end != now)
+    anew, since = anew or lab.stepper.exhausted, run.count
+    assert lab.controls.asks(knob)
+    lab.controls.asked[knob].value = "up"
+    lab.controls.turn(**{knob: other})
+    while not (lab.turns.newest.whole or lab.stepper.exhausted):
+        lab.run(1)
+    values = r"after (\d+) .* (\S+) without, (\S+) with: (\w+)"
+    said = re.match(values, lab.outcome.value)
+    without, turned = run.again(), run.again()
+    to = int(said[1]) + (0 if anew else since)
+    if anew:
+        turned = run.again(**{knob: other})
+    while not anew and turned.count < since and turned.advance():
+        pass
+    turned.tell({knob: other})  # where it begins anew it has it
+    for apart in (without, turned):
+        while apart.count < to and apart.advance():
+            pass
+    _, column = lab.controls.about(knob)
+    found = [apart.measured[to - 1][column] for apart in (without, turned)]
+    assert said.groups()[1:] == (*(f"{x:.3g}" for x in found), direction(*found))
 
 
 @each
