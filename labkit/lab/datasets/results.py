@@ -7,7 +7,7 @@ import torch
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Rows of inputs, with targets where the data set has them.
+    """Rows of inputs, with targets where there are any.
 
     Attributes
     ----------
@@ -15,10 +15,9 @@ class Labelled:
     inputs : torch.Tensor, shape (N, ...)
         Floating point (N, features) or (N, channels, height, width), or int64
         (N, steps), indices into `vocabulary`.
-    targets : torch.Tensor
-        int64: the class of each row, from 0, shape (N,); of the Copy task a symbol for
-        each step, shape (N, steps). Floating point: numbers to be learned, shape
-        (N, outputs).
+    targets : torch.Tensor or None
+        int64: the class of each row, from 0, shape (N,). Floating point: numbers to be
+        learned, shape (N, outputs).
     vocabulary : tuple of str
         The words that indices in the inputs stand for; empty if inputs are numbers.
     classes : tuple of str
