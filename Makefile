@@ -99,16 +99,14 @@ test-notebooks: .venv/.stamp
 
 test-browser: .venv/.stamp
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
-	  $(PYTEST) $(TWO_CORES) --no-loadscope-reorder -m "browser and not long" \
-	    tests/browser; \
+	  $(PYTEST) $(TWO_CORES) --no-loadscope-reorder -m browser tests/browser; \
 	else \
 	  echo "The browser test was not run: it needs chromium and chromedriver on PATH" \
 	    "(Debian: apt-get install chromium chromium-driver)."; \
 	fi
 
 test-long: .venv/.stamp ## Run what takes hours: every mutant and panel, notebooks all over their bounds
-	$(PYTEST) -n 2 -m "long and not browser" --ignore=tests/device
-	$(PYTEST) $(TWO_CORES) -m "long and browser" tests/browser
+	$(PYTEST) -n 2 -m long --ignore=tests/device
 
 bench: .venv/.stamp ## Run the benchmarks, ratios side by side; the summary comes last
 	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks --device=$(DEVICE) \
