@@ -233,11 +233,12 @@ def _axes(curves, chart, style) -> list[str]:
         if len(each.x) == 1:
             at = f'cx="{x_at(each.x[0]):.1f}" cy="{y_at(each.y[0]):.1f}" r="3"'
             parts.append(f'<circle {at} fill="{_colour(style[name])}"/>')
+    parts.append("</g>")
     for name, pairs in points.items():
         for x, y in pairs:
             at = f'cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="3.5" fill="white"'
             parts.append(f'<circle {at} stroke="{_colour(style[name])}"/>')
-    return [*parts, "</g>"]
+    return parts
 
 
 def _points(pairs, x_at, y_at) -> str:
