@@ -249,12 +249,12 @@ WEIGHTS = {
     "labkit/lab": (4_500, 4_564),
     "= lab": (92_000, 92_689),
     "notebooks": (12_000, 7_286),
-    "reproduction": (30_000, 35_300),
+    "reproduction": (30_000, 35_301),
     "benchmarks": (11_000, 10_971),
     "docs": (2_300, 2_230),
     "tests of core and root": (140_000, 135_249),
     "= tests": (205_000, 227_435),
-    "= all": (450_000, 467_146),
+    "= all": (450_000, 467_147),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 98, "= lab": 144, "= reproduction": 54, "= benchmarks": 21}
