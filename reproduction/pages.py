@@ -312,7 +312,7 @@ def decimals(column: pd.Series) -> list:
     """Return the values of a column, with fractions as text of equal decimals."""
     if column.dtype.kind != "f":
         return column.tolist()
-    needed = (f"{v:.7g}".partition(".")[2] for v in column.dropna())
+    needed = (f"{v:.4g}".partition(".")[2] for v in column.dropna())
     digits = max(map(len, needed), default=0)
     return ["" if v != v else f"{v:.{digits}f}" for v in column]
 
