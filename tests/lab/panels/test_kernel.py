@@ -37,7 +37,7 @@ def test_ipykernel_still_asks_the_private_method_that_panels_replace():
     """Where it does not, ``hear_here`` does nothing, and a click may be lost."""
     assert callable(getattr(Comm, ROUTE))
     assert f'"{ROUTE}"' in inspect.getsource(kernelbase)
-    stepper = Stepper(iter("ab"))
+    stepper = Stepper(lambda: iter("ab"))
     hear_here(stepper.widget)
     comm = stepper._buttons["step"].comm
     assert not hasattr(comm, ROUTE) or getattr(comm, ROUTE)({}, "a page's") is None

@@ -94,7 +94,7 @@ def test_the_slider_moves_along_the_steps_with_the_formula_of_each():
     assert opening.slider.description == "step 2" and opening.formula.value == "$x = 2$"
     opening.controls.set(rate=1.0)
     assert drawn(opening, "line") == [1, 2, 3]  # at the same step
-    assert Opening(LINE, steps=1).slider.layout.visibility == "hidden"
+    assert Opening(LINE, steps=1).slider.layout.display == "none"
 
 
 def test_a_hand_on_the_picture_turns_its_knob():
