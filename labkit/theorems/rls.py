@@ -52,7 +52,8 @@ def inverse_of_autocorrelation(
 ) -> Finding:
     r"""P is the inverse of $A_s = \lambda A_{s-1} + k T \bar x \bar x^\top$ (35).
 
-    It is compared after ``count`` steps, as $P_s A_s = I$.
+    It is compared after ``count`` steps, as $P_s A_s = I$, whatever the rate, the
+    momentum and the clip are.
     """
     P = first_P(seed, n)
     A = torch.linalg.inv(P)
@@ -67,6 +68,10 @@ def inverse_of_autocorrelation(
             forgetting=forgetting,
             mean_weight=mean_weight,
             steps=steps,
+            velocity=torch.zeros_like(theta),
+            momentum=0.6,
+            lr=0.7,
+            clip=0.8,
         )
         A = forgetting * A + mean_weight * steps * torch.outer(x, x)
     claim = (

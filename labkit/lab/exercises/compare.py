@@ -105,15 +105,17 @@ def stepped(answer: Any, decay: float) -> Tensor:
     """Take three steps of an optimiser; without a decay it has to be the default."""
     if not (isinstance(answer, type) and issubclass(answer, torch.optim.Optimizer)):
         raise TypeError(f"This is {described(answer)}.")
-    p = torch.linspace(-2, 3, 7).double().requires_grad_()
+    weights = torch.linspace(-2, 3, 7).double().split((3, 4))
+    weights = [p.clone().requires_grad_() for p in weights]
     if decay:
-        optimizer = answer([p], lr=LR, weight_decay=decay)
+        optimizer = answer(weights, lr=LR, weight_decay=decay)
     else:
-        optimizer = answer([p], lr=LR)
+        optimizer = answer(weights, lr=LR)
     for s in range(3):
-        p.grad = gradient(s)
+        for p, grad in zip(weights, gradient(s).split((3, 4)), strict=True):
+            p.grad = grad
         optimizer.step()
-    return p.detach()
+    return torch.cat(weights).detach()
 
 
 TASKS = (

@@ -20,6 +20,8 @@ CASES = (
     (90.0, 0.2, 60, 0.6),
     (12.5, 0.3, 7000, 0.15),
     (0.0, 0.3, 50, 0.5),
+    (2.0, 2.0, 3, 0.5),  # the quotient is a whole number
+    (3.0, 0.2, 1001, 0.3),  # in floats it is rounded below one
 )
 
 
@@ -78,7 +80,7 @@ TASKS = (
         slips=(
             ("the sign is turned", "(S.T", "(-S.T"),
             (
-                "the factor $1 / n$ stands there, which $F_l$ has already",
+                "the result is divided by n",
                 "S.T @",
                 "S.T / len(S) @",
             ),

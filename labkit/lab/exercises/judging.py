@@ -173,11 +173,13 @@ class Task:
     name : str, the paper's room and a word, such as ``"rls-clip"``
     title : str, what is to be found, as a sentence
     hints : three str, Markdown, from a nudge to nearly the line
+    blank : str, with ``...``, what stands in a notebook where an answer is wanted
     """
 
     name: str
     title: str
     hints: tuple[str, str, str]
+    blank: str = "return ..."
 
     def check(self, answer: Any) -> Judgement:
         """Judge an answer; ``...`` is one that is not there yet."""
@@ -188,7 +190,7 @@ class Task:
             head = f"<details><summary>Hint {i}</summary>\n\n"
             inside = f"{head}{text}\n\n{inside}\n\n</details>"
         kind, text, *slip = (
-            ("open", self.title) if is_open(answer) else self.judge(answer)
+            ("open", self.title) if is_open(answer, self.blank) else self.judge(answer)
         )
         return Judgement(kind, text, *slip, help=inside)
 
@@ -202,7 +204,6 @@ class Exercise(Task):
     function : the step, a function of a module or of a class
     imports : str, the lines above the step in a notebook
     line : str, what is left out, as it stands in the library
-    blank : str, with ``...``, what stands there in a notebook
     answer : str, a right way to fill the blank
     theorems : tuple of callables without arguments, each returns a Finding
         They run the step in the library, and decide. What they call it with is the
@@ -213,7 +214,6 @@ class Exercise(Task):
     function: Callable
     imports: str
     line: str
-    blank: str
     answer: str
     theorems: tuple[Callable[[], Finding], ...]
     slips: tuple[tuple[str, str, str], ...]
@@ -228,8 +228,10 @@ class Exercise(Task):
     def solution(self) -> str:
         """The lines in the form of the blank, and then the library's."""
         lines = "```python\n{}\n```".format
-        there = f"\n\nThe library has\n\n{lines(self.line)}"
-        return lines(self.answer) + (there if self.line != self.answer else "")
+        there = f"\n\nThe library has\n\n{lines(inspect.cleandoc(self.line))}"
+        return lines(inspect.cleandoc(self.answer)) + (
+            there if self.line != self.answer else ""
+        )
 
     def filled(self, lines: str) -> FunctionType:
         """Return the step with other lines in the place of those left out."""

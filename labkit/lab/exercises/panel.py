@@ -47,7 +47,7 @@ def trying(experiment: Experiment, name: str, hers: Callable) -> Experiment:
     check_kind("experiment", experiment, Experiment, "an Experiment")
     check_kind("hers", hers, FunctionType, "a function")
     found = exercise(name)
-    if is_open(hers):
+    if is_open(hers, found.blank):
         return experiment
 
     def rows(*args: Any) -> Iterator[dict]:

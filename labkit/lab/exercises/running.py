@@ -55,15 +55,19 @@ def compiled(text: str, function: Callable, name: str) -> FunctionType:
     return space[function.__name__]
 
 
-def is_open(answer: Any) -> bool:
-    """Return whether ``...`` stands where an answer, or a line of it, is wanted."""
+def is_open(answer: Any, blank: str) -> bool:
+    """Return whether an answer is ``...``, or has a line of a blank with ``...``."""
     if not inspect.isfunction(answer):
         return answer is ...
     try:
         source = inspect.getsource(answer)
     except OSError:  # compiled from a string
         return False
-    return bool(re.search(r"(=|return|:)\s*\.\.\.", re.sub("#.*", "", source)))
+    lines, wanted = (
+        {line.strip() for line in re.sub("#.*", "", text).splitlines()}
+        for text in (source, blank)
+    )
+    return any("..." in line for line in lines & wanted)
 
 
 # In the library's place
@@ -125,18 +129,21 @@ def _code_that_calls(target: Callable) -> CodeType:
 def limited(function: Callable, seconds: float = SECONDS) -> Callable:
     """Return a function that raises Stopped where one call takes too long.
 
-    The time is that of a CPU in this thread, and it is looked at before each line of
-    ``function`` and of what stands beside it. A call of C that never returns, such as
-    the sum over an endless range, cannot be ended from inside its process.
+    The time is that of a CPU in this thread, and it is looked at before each operation
+    of ``function`` and of what stands beside it. A call of C that never returns, such
+    as the sum over an endless range, cannot be ended from inside its process.
     """
 
-    def each_line(frame, _event, _value):
+    def each_operation(frame, _event, _value):
         if time.thread_time() > ends:
             raise Stopped(f"it was not done after {seconds:g} seconds")
-        return each_line
+        return each_operation
 
     def each_call(frame, _event, _value):
-        return each_line if frame.f_globals is function.__globals__ else None
+        if frame.f_globals is not function.__globals__:
+            return None
+        frame.f_trace_opcodes = True  # a loop on one line is no new line
+        return each_operation
 
     def called(*args: Any, **options: Any) -> Any:
         nonlocal ends

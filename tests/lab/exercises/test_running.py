@@ -67,7 +67,11 @@ def keeps():
             pass
 
 
-@pytest.mark.parametrize("function", [endless, keeps])
+def on_one_line():
+    while True: pass  # fmt: skip  # noqa: E701
+
+
+@pytest.mark.parametrize("function", [endless, keeps, on_one_line])
 def test_an_endless_loop_is_stopped(function):
     before = sys.gettrace()
     with pytest.raises(Stopped, match=r"0\.05 seconds"):
@@ -91,5 +95,6 @@ def test_an_error_shows_the_line_and_the_shapes_in_it():
 
 def test_a_cell_is_open_where_a_value_is_wanted_and_not_where_dots_index():
     task = exercise("bpls-neurons")
-    assert is_open(task.filled(task.blank)) and is_open(...)
-    assert "[..., i" in task.answer and not is_open(task.filled(task.answer))
+    assert is_open(task.filled(task.blank), task.blank) and is_open(..., task.blank)
+    for line in (task.answer, f"kept = ...; {task.answer}"):
+        assert "[..., i" in line and not is_open(task.filled(line), task.blank)
