@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from labkit.lab.claims import claim_table
 from reproduction import results
 from reproduction.criteria import whose
 from reproduction.studies import Study, studies
@@ -23,7 +22,7 @@ def state_of(study: Study, folder: Path) -> tuple[int, dict[str, dict]]:
 def judged(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each claim of a study: its verdict, whose it is, its p-value."""
     found = list(study.claims(rows)) if len(rows) else []
-    table = claim_table((said, here, study.data, held) for said, here, held in found)
+    table = pd.DataFrame(found, columns=[CLAIM, "measured here", "verdict"])
     owners = [whose(claim) for claim in table[CLAIM]]
     p = [getattr(held, "p", math.nan) for _, _, held in found]
     return table.assign(whose=owners, p=p)

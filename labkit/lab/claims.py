@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,16 +30,6 @@ def plus_minus(
         return "failed"
     sd = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.{digits}f}"
     return f"{row['mean']:.{digits}f}{sd} {unit}".rstrip()
-
-
-def claim_table(rows: Iterable[Sequence[str]]) -> pd.DataFrame:
-    """Return a table of rows (claim, measured here, setting, verdict)."""
-    columns = ["paper's claim", "measured here", "setting", "verdict"]
-    rows = [*rows]
-    for row in rows:
-        if not isinstance(row, tuple | list) or len(row) < 4:
-            raise ValueError(f"a row must be {', '.join(columns)}; got {row!r}")
-    return pd.DataFrame([row[:4] for row in rows], columns=columns)
 
 
 def folded(table: "pd.DataFrame | Styler", summary: str) -> "Page":
