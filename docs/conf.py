@@ -60,7 +60,7 @@ html_js_files = [
     (None, {"body": page_js()}),
 ]
 html_static_path = ["site.css", "fonts"]
-html_sidebars = {"index": [], "learn": []}
+html_sidebars = {"index": [], "learn": [], "reproduction/**": []}
 html_css_files = ["site.css"]
 html_theme_options = {
     "navbar_align": "left",
