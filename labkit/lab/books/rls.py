@@ -159,7 +159,7 @@ def dragged(
 CAPTION = (
     "With one step factor for both, SGD jumps across the valley at every step, and RLS "
     "goes down it without crossing: P, the green ellipse, has grown thin along the "
-    "mean input, which is the direction across. Both arrows are drawn by one factor."
+    "mean input, which is the direction across. Both arrows are drawn at one scale."
 )
 
 

@@ -103,11 +103,6 @@ class Look(NamedTuple):
     level: int  # of the task's curriculum
     seconds: float  # of training, so far
 
-    @property
-    def mean_bits(self) -> float:
-        """Return the mean bits per symbol since the look before."""
-        return sum(self.bits) / len(self.bits)
-
 
 def looks(
     records: Iterable[Record], every: int, device: torch.device | str = "cpu"
