@@ -118,6 +118,7 @@ def test_a_run_is_stepped_turned_and_paused(page):
     page.wait_for_status(r"step 0, paused")
     assert page.turned().endswith("restarts the run")
 
+    slow_down(page)  # else it may end before anybody has looked
     page.press("run")
     wait(lambda: page.count() > 20, "the count grows")
     turn(page, "seed")
@@ -128,6 +129,14 @@ def test_a_run_is_stepped_turned_and_paused(page):
     assert page.drawn() == drawn and page.count() == count
     reach_every_control(page)
     assert page.errors() == []
+
+
+def slow_down(page):
+    """Run takes ten steps a second from now on."""
+    handle = page.within(".labkit-speed .noUi-handle")
+    handle.send_keys(Keys.HOME, *3 * [Keys.ARROW_RIGHT])
+    readout = ".labkit-speed .widget-readout"
+    wait(lambda: page.text(readout) == "10", lambda: f"10, not {page.text(readout)}")
 
 
 def turn(page, knob):
