@@ -103,8 +103,8 @@ def solve_layer(
         return cut_svd(A, B, ridge, rcond)
     if not ridge:
         raise ValueError(
-            "the Cholesky factor of a singular matrix needs a ridge > 0, got 0; "
-            'for the minimum-norm solution use method="eigh" or "svd"'
+            "the Cholesky factor of a singular matrix needs a ridge > 0, got 0; for "
+            'the minimum-norm solution use method="eigh" or "svd"'
         )
     return ridge_cholesky(A, B, ridge)
 

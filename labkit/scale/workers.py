@@ -69,7 +69,7 @@ def workers(group: dist.ProcessGroup | None = None) -> Workers:
     """
     if not (dist.is_available() and dist.is_initialized()):
         raise ValueError(
-            "there is no process group; call torch.distributed.init_process_group, "
-            "or start the script by torchrun and call it there"
+            "there is no process group; call torch.distributed.init_process_group, or "
+            "start the script by torchrun and call it there"
         )
     return Workers(group if group is not None else dist.group.WORLD)

@@ -66,8 +66,8 @@ def ridge_gradient_vanishes(name: str = "chol-1", **problem: object) -> Finding:
         found.append((gradient / torch.linalg.norm(A.T @ Y)).flatten())
     found = torch.cat(found)
     claim = (
-        r"$W$ is the ridge solution for all columns so far: the gradient "
-        r"$A^\top (A W - Y) + \lambda W$ vanishes."
+        r"$W$ is the ridge solution for all columns so far: the gradient $A^\top (A W "
+        r"- Y) + \lambda W$ vanishes."
     )
     example = rf"{SAID}, $\lambda = {ridge:g}$" if not problem else "the given columns"
     return Finding(claim, found, torch.zeros_like(found), example, tolerance=1e-10)
@@ -82,8 +82,8 @@ def factor_is_that_of_the_inverse(name: str = "chol-1", **problem: object) -> Fi
     found = torch.cat([F.T @ R @ F, F.tril(-1)])
     wanted = torch.cat([one, torch.zeros_like(F)])
     claim = (
-        r"$F$ is upper triangular and $F F^\top = R^{-1}$ with "
-        r"$R = A^\top A + \lambda I$, so that $F^\top R F = I$."
+        r"$F$ is upper triangular and $F F^\top = R^{-1}$ with $R = A^\top A + \lambda "
+        r"I$, so that $F^\top R F = I$."
     )
     example = rf"{SAID}, $\lambda = {ridge:g}$" if not problem else "the given columns"
     return Finding(claim, found, wanted, example, tolerance=1e-10)
@@ -95,8 +95,8 @@ def dagger_is_the_ridge_inverse(name: str = "r-inv", **problem: object) -> Findi
     ridge = problem.get("ridge", RIDGE)
     R = A.T @ A + ridge * torch.eye(A.shape[1]).to(A)
     claim = (
-        r"$A^\dagger$ is the ridge inverse of all columns, "
-        r"$(A^\top A + \lambda I)\,A^\dagger = A^\top$."
+        r"$A^\dagger$ is the ridge inverse of all columns, $(A^\top A + \lambda "
+        r"I)\,A^\dagger = A^\top$."
     )
     example = rf"{SAID}, $\lambda = {ridge:g}$" if not problem else "the given columns"
     return Finding(claim, R @ state.A_dagger, A.T.clone(), example, tolerance=1e-10)

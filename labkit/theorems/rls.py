@@ -136,9 +136,8 @@ def weights_follow_the_gradient_times_P(count: int = 3) -> Finding:
         found.append(h * (theta - before))
         wanted.append(-eta * G @ P_before)
     claim = (
-        r"Without momentum, a step moves the weights by "
-        r"$-\tfrac{\eta}{h}\nabla P_{s-1}$ with "
-        r"$h = \lambda + kT\,\bar x^\top P_{s-1}\bar x$."
+        r"Without momentum, a step moves the weights by $-\tfrac{\eta}{h}\nabla "
+        r"P_{s-1}$ with $h = \lambda + kT\,\bar x^\top P_{s-1}\bar x$."
     )
     example = rf"{SAID}, $\eta = 0.7$, {count} steps"
     return Finding(claim, torch.stack(found), torch.stack(wanted), example)

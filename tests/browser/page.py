@@ -360,8 +360,8 @@ class Page:
     def show_panel(self):
         """Scroll until the knobs are at the top of the window."""
         self.script(
-            "document.querySelector('[data-looked-at]')"
-            ".scrollIntoView({block: 'start'});"
+            "document.querySelector('[data-looked-at]').scrollIntoView({block: "
+            "'start'});"
         )
 
     def turned(self):

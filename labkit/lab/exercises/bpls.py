@@ -50,11 +50,9 @@ TASKS = (
             r"Call the change $\Delta$, so that $\hat H = H + \Delta$. What has "
             r"$\Delta W$ to be?",
             r"$\Delta W = R$ has many solutions, if there are more neurons than "
-            r"outputs. "
-            "The generalised inverse gives the smallest.",
+            "outputs. The generalised inverse gives the smallest.",
             "`R` is (D, J) and `inverse` is (J, N), so that `R @ inverse` is (D, N), "
-            "as "
-            "`H` is.",
+            "as `H` is.",
         ),
         slips=(
             ("the change has the wrong sign", "H + R", "H - R"),
@@ -81,9 +79,8 @@ move = (R * w).sum(-1) * scale[..., i, None]  # (5b)
             r"If neuron i moves by $m$, one number a sample, the outputs move by the "
             r"outer product $m\,w_i$. What is left of the residual?",
             r"$(R - m\,w_i)\,w_i^\top = 0$ gives $m = R\,w_i^\top / |w_i|^2$.",
-            "`(R * w).sum(-1)` is $R\\,w_i^\\top$, (D,), and `move[..., None] * w` is "
-            "the "
-            "outer product, (D, J).",
+            r"`(R * w).sum(-1)` is $R\,w_i^\top$, (D,), and `move[..., None] * w` is "
+            "the outer product, (D, J).",
         ),
         slips=(
             ("the move has the wrong sign", "move = (R", "move = -(R"),
@@ -104,17 +101,14 @@ move = (R * w).sum(-1) * scale[..., i, None]  # (5b)
         measured=least_widths,
         hints=(
             "In the live experiment, with *identity*, the accuracy of the first walk "
-            "is "
-            "the same from the width 10 on. Digits have 64 inputs and 10 classes.",
+            "is the same from the width 10 on. Digits have 64 inputs and 10 classes.",
             "The hidden values have to repair J residuals. With how few neurons is "
-            "there "
-            "always a change of these that does it?",
+            "there always a change of these that does it?",
             "With few inputs M the outputs of least squares have the rank M, and M "
             "neurons hold all that there is of the inputs.",
         ),
         solution="`min(M, J)`: J neurons can repair any residual, and M neurons hold "
-        "all "
-        "inputs. With fewer, the overshoot of (5') below 1 is the part that can be "
+        "all inputs. With fewer, the overshoot of (5') below 1 is the part that can be "
         "repaired.",
     ),
 )

@@ -46,8 +46,7 @@ from labkit.broad.triangular import gram, mm, upper_t_mm""",
             r"The new factor is $\begin{bmatrix} F & T \\ 0 & G \end{bmatrix}$. Write "
             "$F^\\top R F = I$ in blocks: the upper right one has to be 0.",
             r"It is $F^\top (F^{-\top} F^{-1} T + P G) = 0$, since the old block of "
-            r"$R$ "
-            r"is $(F F^\top)^{-1}$. And $V = F^\top P$.",
+            r"$R$ is $(F F^\top)^{-1}$. And $V = F^\top P$.",
             r"$F^{-1} T + V G = 0$.",
         ),
         slips=(
@@ -77,9 +76,8 @@ from labkit.broad.triangular import gram, mm""",
         answer="A_dagger = torch.cat([A_dagger - D @ B, B])",
         theorems=(theorems.greville_gives_the_generalised_inverse,),
         hints=(
-            r"`B` has the new rows. The old rows have to be such that $A^+ A = I$ "
-            r"still "
-            r"holds, and that they take $H$ to 0.",
+            "`B` has the new rows. The old rows have to be such that $A^+ A = I$ still "
+            "holds, and that they take $H$ to 0.",
             r"$A^+ H$ is $D$ and not 0. $B$ takes $H$ to $I$ and $A$ to 0: which "
             "multiple of it takes $D$ away?",
             "`D` is (k, q) and `B` is (q, l), so that `D @ B` has the shape of the old "
@@ -110,14 +108,11 @@ from labkit.broad.triangular import gram, mm""",
             "An update leaves the old $F$ as it is, and puts a block column beside it. "
             "So look at the leading block of $F$.",
             "The leading block is the factor for the first k columns: new columns "
-            "never "
-            "changed it. The same holds for the first k rows of $A^\\top Y$.",
+            r"never changed it. The same holds for the first k rows of $A^\top Y$.",
             "The weights are $W = R^{-1} A^\\top Y$ with $R^{-1} = F F^\\top$.",
         ),
         solution="`F[:k, :k] @ (F[:k, :k].T @ AY[:k])`. The leading block of $F$ is "
-        "the "
-        "factor for the first columns, so that only $W = F F^\\top A^\\top Y$ has to "
-        "be "
-        "computed.",
+        r"the factor for the first columns, so that only $W = F F^\top A^\top Y$ has "
+        "to be computed.",
     ),
 )

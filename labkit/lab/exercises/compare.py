@@ -149,8 +149,7 @@ TASKS = (
         solution="RLS here. In the live race HRLS+M, RLS and RLS+M come first, SGD and "
         "Adam later, and Hessian-free, which solves each minibatch most closely, last. "
         "Nobody is undisturbed: rules that are solved anew suffer as noisy rows pile "
-        "up, "
-        "and recover as clean ones dilute them.",
+        "up, and recover as clean ones dilute them.",
     ),
     Question(
         name="compare-decay",
@@ -165,8 +164,7 @@ TASKS = (
             '`p.mul_(1 - group["lr"] * group["weight_decay"])` stands before the step.',
         ),
         solution="`p.mul_(1 - group['lr'] * group['weight_decay'])` before the step. "
-        "In "
-        "the race its range is one more keyword of `lab.optimizer_rule`. On digits a "
-        "decay of up to about 3 makes no difference beyond the spread.",
+        "In the race its range is one more keyword of `lab.optimizer_rule`. On digits "
+        "a decay of up to about 3 makes no difference beyond the spread.",
     ),
 )

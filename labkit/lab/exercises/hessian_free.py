@@ -69,9 +69,8 @@ TASKS = (
         theorems=(adjoint,),
         hints=(
             r"A change $D_l$ of one layer's weights moves its outputs by $\tilde "
-            r"S_{l-1} "
-            r"D_l$. What is $\langle \tilde S_{l-1} D_l, F_l \rangle$, if it has to be "
-            r"$\langle D_l, \cdot \rangle$?",
+            r"S_{l-1} D_l$. What is $\langle \tilde S_{l-1} D_l, F_l \rangle$, if it "
+            r"has to be $\langle D_l, \cdot \rangle$?",
             "The result is a tuple, and its entry for a layer has the shape of the "
             "layer's weights, (m + 1, m').",
             "The sum over the n rows is a product with the transpose of the first: "
@@ -113,8 +112,7 @@ TASKS = (
             "Multiply both sides of the inequality by $n (N - 1)$, and bring all terms "
             "with n to one side.",
             "`V`, `g2` and `t` are exact fractions of the noise, of the squared norm "
-            "and "
-            r"of $\theta$; `population` is N.",
+            r"and of $\theta$; `population` is N.",
             "The quotient is `population * V / (V + t**2 * (population - 1) * g2)`. A "
             "batch is a whole number, and a smaller one has more noise: round up, with "
             "`math.ceil`.",
@@ -141,16 +139,14 @@ TASKS = (
         measured=settled,
         hints=(
             "LSMR solves its problem, but it is another one. Write the normal "
-            "equations "
-            "of both.",
-            r"They are $(A^\top A + \lambda^2 I)\,x = A^\top b$ and "
-            r"$(A^\top A + \lambda^2 I)(x - x_0) = A^\top (b - A x_0)$.",
-            "`torch.linalg.solve` solves both. Their difference is "
-            r"$\lambda^2 (A^\top A + \lambda^2 I)^{-1} x_0$.",
+            "equations of both.",
+            r"They are $(A^\top A + \lambda^2 I)\,x = A^\top b$ and $(A^\top A + "
+            r"\lambda^2 I)(x - x_0) = A^\top (b - A x_0)$.",
+            r"`torch.linalg.solve` solves both. Their difference is $\lambda^2 (A^\top "
+            r"A + \lambda^2 I)^{-1} x_0$.",
         ),
         solution=r"$\lambda^2 |(A^\top A + \lambda^2 I)^{-1} x_0|$ over the length of "
-        r"the "
-        "step. This is no fault of LSMR: it penalises the distance from the start, and "
-        "the answer keeps more of the last direction.",
+        "the step. This is no fault of LSMR: it penalises the distance from the start, "
+        "and the answer keeps more of the last direction.",
     ),
 )

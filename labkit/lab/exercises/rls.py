@@ -44,13 +44,10 @@ P_new = (P - mean_weight * steps / h * torch.outer(u, u)) / forgetting
         ),
         hints=(
             r"$A$ grows by a matrix of rank one, $kT \bar x \bar x^\top$. What has to "
-            r"be "
-            r"taken off $\frac1\lambda P$ then also has rank one, and it is symmetric: "
-            r"a "
-            "number times $u u^\\top$.",
-            r"Multiply $\frac1\lambda P - c\,u u^\top$ by $\lambda A + kT \bar x "
-            r"\bar x^\top$, where $P A = I$ and $\bar x^\top u = (h - \lambda) / kT$. "
-            r"For "
+            r"be taken off $\frac1\lambda P$ then also has rank one, and it is "
+            r"symmetric: a number times $u u^\top$.",
+            r"Multiply $\frac1\lambda P - c\,u u^\top$ by $\lambda A + kT \bar x \bar "
+            r"x^\top$, where $P A = I$ and $\bar x^\top u = (h - \lambda) / kT$. For "
             "which $c$ is this $I$?",
             r"$c = \frac{kT}{\lambda h}$. `torch.outer(u, u)` is $u u^\top$.",
         ),
@@ -116,14 +113,12 @@ P_new = (P - mean_weight * steps / h * torch.outer(u, u)) / forgetting
             r"After $s - 1$ steps $A = I + (s - 1)\,k\,\bar x \bar x^\top$, and $P$ is "
             "its inverse.",
             r"Along $\bar x$, $A$ is $1 + (s - 1)\,k q$, so that $\bar x^\top P \bar "
-            r"x$ "
-            "is $q$ over this number.",
+            "x$ is $q$ over this number.",
             r"$h = 1 + k\,\bar x^\top P_{s-1} \bar x$.",
         ),
         solution="`1 + k * q / (1 + (s - 1) * k * q)`. From the second step on a large "
-        "k "
-        "gives $1 + 1 / (s - 1)$, whatever it is: k decides how many steps it takes to "
-        "switch the mean input off. The end of a run is nearly the same over three "
+        "k gives $1 + 1 / (s - 1)$, whatever it is: k decides how many steps it takes "
+        "to switch the mean input off. The end of a run is nearly the same over three "
         "decades of it.",
     ),
 )

@@ -69,8 +69,7 @@ rho0 = balance(norm(v, 2)[..., 0], norm(Hu, 1))  # (2)
         ),
         hints=(
             r"The first pair is $\rho_0 Hu$ and $v / \rho_0$. For which $\rho_0$ are "
-            r"they "
-            "equally long?",
+            "they equally long?",
             r"$\rho_0 |Hu| = |v| / \rho_0$ gives $\rho_0 = \sqrt{|v| / |Hu|}$, and "
             r"$\rho_1$ comes likewise from $w$ and $\nu$.",
             "`v` and `w` are matrices for each sequence, so their norms go over 2 "
@@ -131,11 +130,9 @@ from labkit.rtrl.low_rank import TOLERANCE, mixing_matrix, truncation_matrix""",
         ),
         hints=(
             r"Put $u_i = Q L_i$ and $A_i = M R_i$ into $\sum_i u_i A_i^\top$, and take "
-            r"$Q$ "
-            "and $M^\\top$ out of the sum.",
+            r"$Q$ and $M^\top$ out of the sum.",
             r"What is left is $\sum_i L_i R_i^\top$, of the columns of `L` and `R`. "
-            r"The "
-            "paper's Lemma 3 prints $L^\\top R$, which is another matrix.",
+            r"The paper's Lemma 3 prints $L^\top R$, which is another matrix.",
             "A sum of products of columns is the product of one matrix with the "
             "transpose of the other; `.mT` transposes each matrix of a batch.",
         ),
@@ -161,14 +158,11 @@ from labkit.rtrl.low_rank import TOLERANCE, mixing_matrix, truncation_matrix""",
             r"After a reset the estimate is $\nu \nu^\top F$, and what it should be is "
             "$F$.",
             r"The error is $(\nu \nu^\top - I) F$. Each entry of $\nu \nu^\top - I$ is "
-            r"0 "
-            "on the diagonal, and a sign elsewhere.",
+            "0 on the diagonal, and a sign elsewhere.",
             r"$E[(\nu \nu^\top - I)^2]$ is a multiple of the identity: row i sums S - "
-            r"1 "
-            "squares.",
+            "1 squares.",
         ),
         solution="`S - 1`. There is a sign for every unit, so the noise of UORO grows "
-        "with "
-        "the size of the network.",
+        "with the size of the network.",
     ),
 )
