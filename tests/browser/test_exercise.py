@@ -63,7 +63,7 @@ def test_a_wrong_line_hints_and_the_right_line(page):
 
     write(page, LONG)
     seen = checked(page, lambda seen: "(5, 3)" in seen["text"], "a line that fails")
-    assert "This line of yours cannot be executed" in seen["text"]
+    assert "This line cannot be executed" in seen["text"]
     assert "Traceback" not in seen["text"] and LONG in seen["text"]
 
     write(page, WRONG)

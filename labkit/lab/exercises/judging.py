@@ -116,13 +116,17 @@ def in_numbers(finding: Finding) -> str:
         f"rounding, and they differ by {finding.error:.2g}, relative to the largest "
         "entry."
     )
-    if finding.found.shape != finding.wanted.shape:
-        return text
-    apart = (finding.found - finding.wanted).abs().nan_to_num(nan=torch.inf)
+    return f"{text} {most_apart(finding.found, finding.wanted)}"
+
+
+def most_apart(found: Tensor, wanted: Tensor) -> str:
+    """Say where two tensors differ most, with both numbers."""
+    if found.shape != wanted.shape:
+        return f"It is {described(found)}, and has to be {described(wanted)}."
+    apart = (found - wanted).abs().nan_to_num(nan=torch.inf)
     place = torch.unravel_index(apart.argmax(), apart.shape)
-    one, other = (float(side[place]) for side in (finding.found, finding.wanted))
     where = f" at index {[int(i) for i in place]}, from 0" if place else ""
-    return f"{text} Most{where}: {one:.6g} on one side, {other:.6g} on the other."
+    return f"Most{where}: found {found[place]:.6g}, wanted {wanted[place]:.6g}."
 
 
 def shown(value: Any) -> str:
@@ -340,7 +344,14 @@ class Question(Task):
                 found, wanted = tensor_of(found), tensor_of(wanted)
                 if wrong := unlike("What your function returns", found, wanted):
                     return "shape", wrong
-            right &= alike(found, wanted, CLOSE)
-            rows.append(f"- {shown(args)}: {shown(wanted)}, your answer {shown(found)}")
-        text = "The run gave\n\n" + "\n".join(rows)
+            row = f"- {shown(args)}: {shown(wanted)}, your answer {shown(found)}"
+            if not alike(found, wanted, CLOSE):
+                right = False
+                if isinstance(wanted, Tensor) and wanted.ndim:
+                    row += f". {most_apart(found, wanted)}"
+            rows.append(row)
+        head = "The run gave"
+        if inspect.isfunction(answer):
+            head += f", for {', '.join(inspect.signature(answer).parameters)}:"
+        text = "\n".join([f"{head}\n", *rows])
         return "right" if right else "wrong", text

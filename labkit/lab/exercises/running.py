@@ -177,7 +177,7 @@ def in_words(error: BaseException, function: Callable) -> str:
             "The library cannot go on with your function, or with what it returned: "
             f"{reason} ({type(error).__name__})."
         )
-    head = f"This line of yours cannot be executed: {reason} ({type(error).__name__})."
+    head = f"This line cannot be executed: {reason} ({type(error).__name__})."
     if isinstance(error, Stopped):
         head = f"Your function was stopped: {reason}. Is there a loop without an end?"
     text = linecache.getline(frame.f_code.co_filename, line, frame.f_globals).strip()

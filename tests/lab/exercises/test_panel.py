@@ -60,7 +60,7 @@ def test_a_cell_shows_her_line_and_no_traceback():
     shell.user_ns["made"] = trying(PLAIN, NAME, hers("h / clip[:2]")).rows(Knobs())
     with capture_output() as shown:
         shell.run_cell("next(made)")
-    assert "This line of yours cannot be executed" in shown.stdout
+    assert "This line cannot be executed" in shown.stdout
     assert "Traceback" not in shown.stdout and "panel.py" not in shown.stdout
     assert update.rls_step.__code__ is code
 
