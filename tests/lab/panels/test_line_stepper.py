@@ -136,10 +136,8 @@ def test_the_page_has_all_that_it_walks():
     assert any(row.endswith("<td>2</td><td>3 1.5</td></tr>") for row in few)
 
 
-def test_the_docstring_is_folded_and_its_symbols_are_explained():
+def test_the_docstring_is_folded():
     walk = rls_walk()
-    wanted = "</math> mean input over samples, positions and time"
-    assert any(words.endswith(wanted) for words in walk.data["symbols"])
     (source,) = [f for f in walk.data["functions"] if f["title"] == "rls_step"]
     text = "\n".join(line for _, line in source["lines"])
     assert text.count("…") == 1 and "def rls_step" in text
@@ -247,7 +245,7 @@ def test_a_statement_of_several_lines_is_one_stop():
 )
 def test_a_symbol_is_the_first_of_its_entry(table, name, found):
     text = f"Do it.\n\nParameters\n----------\n{table}\n"
-    assert symbols(text)[name][0] == found
+    assert symbols(text)[name] == found
 
 
 def used_first(self, b):

@@ -8,7 +8,7 @@ in a displayed block, ``u &= P \bar x &&(38) \\``.
 
 A variable's symbol in its paper is the first ``$...$`` of its entry in a numpydoc
 table, in its type or in the first line of its description; several names and as many
-symbols go in pairs. Behind it stands what the variable is.
+symbols go in pairs.
 """
 
 import inspect
@@ -69,10 +69,10 @@ class Docstrings:
         wanted = tags(record.code.co_filename, record.line)
         return {t: next((e[t] for e in around if e.get(t)), "") for t in wanted}
 
-    def symbol(self, record: Any, path: str) -> tuple[str, str]:
-        """Symbol of the variable at a path, and what it is; empty where none says."""
+    def symbol(self, record: Any, path: str) -> str:
+        """LaTeX of the variable at a path; empty where no docstring has a symbol."""
         tables = (symbols(text).get(name_of(path)) for text in self._around(record))
-        return next((found for found in tables if found and found[0]), ("", ""))
+        return next(filter(None, tables), "")
 
     def _around(self, record) -> Iterator[str]:
         for code, _ in reversed(record.path):
@@ -146,26 +146,24 @@ _ENTRY = re.compile(r"( *)([A-Za-z_]\w*(?:, *[A-Za-z_]\w*)*) : (.*)")
 
 
 @lru_cache(maxsize=512)
-def symbols(docstring: str) -> dict[str, tuple[str, str]]:
-    r"""Return the LaTeX of variables in a docstring's tables, and what they are.
+def symbols(docstring: str) -> dict[str, str]:
+    r"""Return the LaTeX of variables in a docstring's tables.
 
     Examples
     --------
     >>> text = "Of\n\nl1, ratio : float\n    $\\gamma$ and $k$, >= 0"
     >>> symbols(text + "\nx : (n,) tensor, $\\bar x$\n    Mean of the inputs, (50).")
-    {'l1': ('\\gamma', ''), 'ratio': ('k', ''), 'x': ('\\bar x', 'Mean of the inputs')}
+    {'l1': '\\gamma', 'ratio': 'k', 'x': '\\bar x'}
     """
     lines = inspect.cleandoc(docstring).splitlines()
-    found: dict[str, tuple[str, str]] = {}
+    found: dict[str, str] = {}
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
         if not (match := _ENTRY.fullmatch(line)):
             continue
         names = [name.strip() for name in match[2].split(",")]
         inside = len(below) - len(below.lstrip()) > len(match[1])
         said = match[3] if "$" in match[3] or not inside else below
-        words = re.sub(r"\$[^$]+\$,?", "", below if inside and len(names) == 1 else "")
-        words = re.split("[;.:(]", " ".join(words.split()))[0].strip(" ,>=01")
         own = re.findall(r"\$([^$]+)\$", said)
         own = own if len(own) >= len(names) else [""] * len(names)
-        found |= {name: (each, words) for name, each in zip(names, own, strict=False)}
+        found |= zip(names, own, strict=False)
     return found

@@ -105,23 +105,19 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
     -------
     dict
         ``stops`` name by their numbers ``functions`` (with their source) and
-        ``equations``, and have ``turns``: of each its ``rows``, and its ``symbols``
-        with what these stand for. Equations, rows and symbols are HTML.
+        ``equations``, and have ``turns``: of each its ``rows``. Equations and rows are
+        HTML.
     """
     docs = Docstrings(recording.docs)
-    functions, rows, symbols, equations = Table(), Table(), Table(), Table()
+    functions, rows, equations = Table(), Table(), Table()
 
     def turn(record):
-        found = {"rows": [], "symbols": []}
+        found = []
         for path in ranked(record)[:ROWS]:
-            symbol, words = docs.symbol(record, path)
-            symbol, changed = symbol and mathml(symbol), path in record.changed
-            found["rows"].append(
-                rows(row_html(path, symbol, record.values[path], changed))
-            )
-            if symbol and words:
-                found["symbols"].append(symbols(f"{symbol} {html.escape(words)}"))
-        return found
+            symbol, changed = docs.symbol(record, path), path in record.changed
+            symbol = symbol and mathml(symbol)
+            found.append(rows(row_html(path, symbol, record.values[path], changed)))
+        return {"rows": found}
 
     def stop(number, records):
         first = records[0]
@@ -139,7 +135,6 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
         "stops": [stop(number, records) for number, records in enumerate(stops)],
         "functions": [source_lines(code) for code in functions],
         "rows": list(rows),
-        "symbols": list(symbols),
         "equations": list(equations),
         "head": HEAD,
     }
