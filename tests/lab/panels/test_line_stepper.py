@@ -113,7 +113,7 @@ def test_a_loop_is_one_stop_with_turns_also_through_its_helpers():
     (equation,) = [walk.data["equations"][i] for i in body["equations"]]
     formula = mathml(r"s \leftarrow s + i^2")
     assert equation == f"<div>(1) {formula}</div>"
-    assert walk.stops[3][2].depth == 1 and walk.stops[3][2].values["x"].text == "5"
+    assert len(walk.stops[3][2].path) == 2 and walk.stops[3][2].values["x"].text == "5"
     assert walk.data["functions"][helper["function"]]["title"] == "inner"
     assert [len(stop["turns"]) for stop in walk.data["stops"]] == [1, 5, 4, 4, 4, 1]
 

@@ -64,18 +64,10 @@ def test_whoever_attaches_later_gets_the_newest_figure():
     assert state["figure"] == as_json(bent.figure()) and state["version"] == 1
 
 
-def test_a_kernels_first_figure_brings_plotly_along(monkeypatch):
-    monkeypatch.setattr(Plot, "_brought", False)
-    first, second = Bent().plot, Bent().plot
-    assert first.library.decode() == get_plotlyjs() and second.library == b""
-
-
-def test_a_page_is_given_plotly_once_it_asks():
-    plot, sent = Bent().plot, []
-    plot.send = lambda content, buffers=None: sent.append((content, buffers))
-    plot._hear(plot, "plotly.js", [])
-    ((content, (source,)),) = sent
-    assert content == "plotly.js" and source.decode() == get_plotlyjs()
+def test_all_figures_of_a_kernel_name_one_script_of_plotly():
+    names = {Bent().plot.library for _ in range(2)}
+    assert names == {module.library().model_id}
+    assert module.library().script.decode() == get_plotlyjs()
 
 
 def test_few_figures_are_on_their_way_to_a_page_that_draws_none():

@@ -71,7 +71,7 @@ def test_a_generator_is_entered_again_when_it_goes_on():
     inside = [line for line in recording.lines if line.code.co_name == "halves"]
     changed = [line for line in inside if "x" in line.changed]
     assert [line.values["x"].text for line in changed] == ["4", "2", "1"]
-    assert {line.depth for line in inside} == {1}
+    assert {len(line.path) for line in inside} == {2}
     first = drains.__code__.co_firstlineno
     heads = [line for line in recording.lines if line.line == first + 2]
     assert [line.turn for line in heads] == [0, 1, 2, 3]  # two lines, one statement
@@ -92,7 +92,7 @@ def test_helpers_are_followed_and_libraries_are_not():
     recording = follow_lines(outer, torch.zeros(2))
     helped, own = [("helper", ["z"]), ("helper", [])], [["y"], ["w"], []]
     assert names(recording) == helped + [("outer", changed) for changed in own]
-    assert [line.depth for line in recording.lines] == [1, 1, 0, 0, 0]
+    assert [len(line.path) for line in recording.lines] == [2, 2, 1, 1, 1]
     alone = follow_lines(outer, torch.zeros(2), follow=())
     assert {line.code.co_name for line in alone.lines} == {"outer"}
 

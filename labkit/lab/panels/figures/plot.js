@@ -1,40 +1,22 @@
 // A plotly figure whose state is its data: whoever attaches later sees what is there.
-// plotly.js itself comes with a kernel's first figure, or once a page that asks for it.
 
-const ASKED = "plotly.js";
 const BESIDE = 6; // pixels from the edge of a marker at which a hand holds it
-const AGAIN = 10000; // ms after which another figure asks: its kernel may live
 
-function load(source) {
-  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-  const script = document.createElement("script");
-  const done = new Promise((resolve, reject) => {
-    script.onload = resolve;
-    script.onerror = () => reject(new Error("plotly.js could not be loaded"));
-  });
-  script.src = url;
-  document.head.append(script);
-  return done.finally(() => URL.revokeObjectURL(url));
+// anywidget waits two seconds for a widget's script. Where that takes longer, as in a page
+// that is busy, it drops for good whatever the kernel says to this widget. A script that
+// runs has come: from here on messages are taken in as ipywidgets itself does it.
+async function hearing(model) {
+  const own = await model.widget_manager.get_model(model.get("own"));
+  const { _handle_comm_msg: take } = Object.getPrototypeOf(Object.getPrototypeOf(own));
+  own.comm.on_msg(take.bind(own));
 }
 
-// A busy kernel answers late, one that is gone never does: a figure waits for whichever
-// answer comes first, also to another figure of the page.
+// plotly.js, loaded once for all figures of a page.
 async function library(model) {
-  const page = (globalThis.labkitPlotly ??= { asked: -AGAIN, loaded: null });
-  const take = (message, buffers) => {
-    if (message === ASKED) page.loaded ??= load(buffers[0]);
-  };
-  if (model.get("library")?.byteLength) page.loaded ??= load(model.get("library"));
-  model.on("msg:custom", take);
-  while (!page.loaded) {
-    if (performance.now() - page.asked >= AGAIN) {
-      page.asked = performance.now();
-      model.send(ASKED);
-    }
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  model.off("msg:custom", take);
-  return page.loaded;
+  const kept = await model.widget_manager.get_model(model.get("library"));
+  const type = "text/javascript";
+  globalThis.labkitPlotly ??= URL.createObjectURL(new Blob([kept.get("script")], { type }));
+  await import(globalThis.labkitPlotly);
 }
 
 // What a hand can hold where a pointer is, among what traces name in their meta: the
@@ -115,13 +97,12 @@ async function render({ model, el }) {
 
   const draw = redrawing(async () => {
     try {
-      if (!globalThis.Plotly) line.textContent = "Waits for the kernel.";
       await library(model);
       const [version, begin] = [model.get("version"), performance.now()];
       const { data, layout } = JSON.parse(model.get("figure"));
       plot.setAttribute("aria-label", layout.meta?.alt ?? "");
       line.textContent = layout.meta?.caption ?? "";
-      await fit(plot, data, layout, { ...model.get("config"), responsive: false });
+      await fit(plot, data, layout, { displaylogo: false });
       bring(el);
       // The page has as long again for other things, such as a click on Pause.
       setTimeout(() => model.send({ drawn: version }), performance.now() - begin);

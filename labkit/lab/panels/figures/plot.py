@@ -4,15 +4,17 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.resources import files
+from uuid import uuid4
 
+import anywidget
 import traitlets
+from ipywidgets import Widget
 
-from labkit.lab.panels.figures.captions import CONFIG, STYLE, as_json
-from labkit.lab.panels.figures.heard import HEARING, Heard
+from labkit.lab.panels.figures.captions import STYLE, as_json
 from labkit.lab.panels.figures.shown import REDRAW, loop_here
 
-ASKED = "plotly.js"
 WAIT = 0.1  # seconds between two figures
 MAX_SHARE = 0.2  # of the time goes to making them, however long that takes
 MAX_WAIT = 10.0  # seconds until a figure that no page confirms is followed by another
@@ -24,18 +26,25 @@ FOLDED = """
 """
 
 
-def plotly_js() -> bytes:
-    """Return the script of plotly.js, 5 MB; to import plotly for it takes longer."""
-    return files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
+class Library(Widget):
+    """The script of plotly.js, 5 MB, which a page takes from here for all its plots."""
+
+    script = traitlets.Bytes().tag(sync=True)
 
 
-class Plot(Heard):
+@cache
+def library() -> Library:
+    """Return the kernel's one library; to import plotly for it would take longer."""
+    script = files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
+    return Library(script=script)
+
+
+class Plot(anywidget.AnyWidget):
     """A figure that a page shows as it is now, whenever the page attaches.
 
     plotly's own ``FigureWidget`` keeps in its state what it was made with, so that a
     page that is loaded again shows that, and brings plotly.js along in each figure.
-    Here the state is the figure. A kernel's first figure brings plotly.js along, since
-    a kernel that is at work in the next cell answers no question; a page without asks.
+    Here the state is the figure, and plotly.js that of one other widget, ``library``.
 
     A page that has drawn a figure says so, and is then sent the newest: one is on its
     way. Where none answers, one is sent every ten seconds.
@@ -54,14 +63,12 @@ class Plot(Heard):
     """
 
     figure = traitlets.Unicode().tag(sync=True)
-    config = traitlets.Dict(CONFIG).tag(sync=True)
     version = traitlets.Int(0).tag(sync=True)
     touched = traitlets.Dict().tag(sync=True)
-    library = traitlets.Bytes().tag(sync=True)
-    _brought = False  # whether a figure of this kernel has brought plotly.js
+    library, own = (traitlets.Unicode().tag(sync=True) for _ in range(2))  # names
     _css = STYLE + FOLDED
     # As text: of a Path anywidget keeps every widget that was ever made, to reload it.
-    _esm = HEARING + "".join(
+    _esm = "".join(
         path.read_text("utf-8") for path in (REDRAW, REDRAW.with_name("plot.js"))
     )
 
@@ -71,9 +78,10 @@ class Plot(Heard):
         self._make = make
         self._sent, self._next, self._owed = -math.inf, -math.inf, False
         self._changed, self._timer = False, None
-        library = b"" if Plot._brought else plotly_js()
-        super().__init__(figure=as_json(make()), library=library)
-        Plot._brought = True
+        own, figure = uuid4().hex, as_json(make())
+        super().__init__(
+            model_id=own, own=own, figure=figure, library=library().model_id
+        )
         self.layout.width = "100%"
         self.on_msg(self._hear)
 
@@ -114,9 +122,6 @@ class Plot(Heard):
             self._sent, self._owed = end, True
 
     def _hear(self, _, content, buffers) -> None:
-        if content == ASKED:
-            self.send(ASKED, [plotly_js()])
-            return
         with self._lock:
             if content.get("has", self.version) != self.version:
                 self.send_state(("figure", "version"))  # it has missed some

@@ -66,18 +66,18 @@ class Shown:
             display(self._still)
 
 
-def embedded(script: Path, data: object, still: str = "") -> str:
+def embedded(script: Path, data: object) -> str:
     """Return HTML of the data with the module that shows them there without a kernel.
 
     The style of ``play.js`` lies beside it in ``play.css``, and both are put into the
-    page. ``still`` is HTML that stands in their place where no script runs.
+    page.
     """
     inside = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
     style = script.with_suffix(".css").read_text("utf-8")
     code = "".join(each.read_text("utf-8") for each in (REDRAW, script))
     return (
         f'<div class="labkit-{script.stem}">'
-        f'<script type="application/json">{inside}</script>{still}</div>'
+        f'<script type="application/json">{inside}</script></div>'
         f'<style>{style}</style><script type="module">{code}</script>'
     )
 

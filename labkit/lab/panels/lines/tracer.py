@@ -115,7 +115,6 @@ class LineRun:
 
     code: CodeType  # the function's: name, file and first line
     line: int  # number in the file, the first one of the statement
-    depth: int  # 0 for the function followed, 1 for those that it called, ...
     path: tuple[tuple[CodeType, int], ...]  # code and line of each caller, then its own
     turn: int  # how often this path had run before: the index of a loop
     values: Mapping[str, Summary]  # the locals and what they hold, after the line
@@ -282,5 +281,4 @@ class _Tracer:
         if values.keys() == call.values.keys() and not changed:
             values = call.values
         call.values = values
-        where = (frame.f_code, call.line, len(path) - 1, path, turn)
-        self.lines.append(LineRun(*where, values, changed))
+        self.lines.append(LineRun(frame.f_code, call.line, path, turn, values, changed))

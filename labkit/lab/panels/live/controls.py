@@ -80,7 +80,7 @@ class Controls(Shown):
     """Labelled knobs for the fields of a parameters dataclass.
 
     Numbers become sliders, bools check boxes, values with choices drop-down lists,
-    other strings text boxes, which may offer values in a list.
+    other strings text boxes.
 
     Parameters
     ----------
@@ -186,11 +186,6 @@ class Controls(Shown):
         self._message.value = ""
         self._commit(self._first)
 
-    def restarts(self, name: str) -> bool:
-        """Return whether a change of this field begins the run anew; see `Knob`."""
-        restart = self.knobs[name].restart
-        return restart(self._value) if callable(restart) else restart
-
     def about(self, name: str) -> tuple[str, str]:
         """Return what this field's knob is about in words, and as a column."""
         words, _, column = self.knobs[name].about.partition(": ")
@@ -284,7 +279,7 @@ class Controls(Shown):
 
     def _text(self, name: str) -> str:
         knob = self.knobs[name]
-        effect = "restarts" if self.restarts(name) else "next step"
+        effect = "restarts" if knob.restart else "next step"
         facts = html.escape(", ".join(filter(None, (knob.span, knob.help))))
         # Where the reader is asked first, what is to be seen comes after the turn.
         asks = knob.about and getattr(self._value, name) == getattr(self._first, name)
@@ -361,7 +356,7 @@ def _widget(knob: Knob, value):
     # Without continuous_update a drag is one change, not a hundred.
     look["continuous_update"] = False
     if isinstance(value, str):
-        return widgets.Combobox(options=list(knob.offers), **look)
+        return widgets.Text(**look)
     if knob.log:
         return widgets.SelectionSlider(options=_stops(knob, value), **look)
     if knob.kind is int:

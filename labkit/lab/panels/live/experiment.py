@@ -19,14 +19,12 @@ class Knob:
     step : number, between two positions of a slider; for `log`, in powers of ten
     unit, help : str, shown beside the name, and in the text beside the knob
     choices : sequence, the values allowed; makes a drop-down list
-    offers : sequence of str, of a string: values in a list, beside which any is typed
     label : str, shown in place of the field's name
     log : bool, logarithmic slider; of an int, its values are rounded
     look_for : str, one sentence beside the knob: what to look for when turning it
-    restart : bool or callable
+    restart : bool
         Whether a change begins the run anew; if not, it holds from the next step on.
-        The text beside the knob says which. A function is given the values of all
-        knobs, since one method may allow what another does not.
+        The text beside the knob says which.
     about : str
         Column of a run's rows that a turn may change: a live panel asks which way
         before the turn, and compares the run with the same run without the turn. The
@@ -46,11 +44,10 @@ class Knob:
     unit: str = ""
     help: str = ""
     choices: Sequence | None = None
-    offers: Sequence[str] = ()
     label: str = ""
     log: bool = False
     look_for: str = ""
-    restart: bool | Callable[[Any], bool] = True
+    restart: bool = True
     about: str = ""
     name: str = "default"
 

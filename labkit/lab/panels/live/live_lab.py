@@ -267,7 +267,7 @@ class LiveLab(Shown):
     def _turned(self, knobs: Any, changed: Sequence[str]) -> None:
         """Hear that knobs have been turned."""
         with self.stepper.between_steps():
-            restarting = [name for name in changed if self.controls.restarts(name)]
+            restarting = [name for name in changed if self.controls.knobs[name].restart]
             question = self._asked(changed)
             if self._over or restarting:
                 self._question = question
@@ -295,7 +295,7 @@ class LiveLab(Shown):
     def _can_answer(self, name: str) -> bool:
         """Whether what a turn does now can be said afterwards, of it alone."""
         with self.stepper.between_steps():
-            anew = self._over or self.controls.restarts(name)
+            anew = self._over or self.controls.knobs[name].restart
             return not self.turns.open and (anew or self.turns.level())
 
     def _begin_anew(self, names: Sequence[str]) -> None:
