@@ -37,13 +37,12 @@ __getattr__, __dir__, __all__ = lazily(
         "claims": ("folded", "recorded", "show_race"),
         "datasets": ("available", "load"),
         "panels": (
-            *("Bars", "Boxes", "Controls", "Experiment", "LineStepper", "Lines"),
+            *("Boxes", "Controls", "Experiment", "LineStepper", "Lines"),
             *(
                 "LiveLab",
                 "LivePlot",
                 "Stepper",
                 "curves",
-                "heat_maps",
                 "knob",
                 "within",
             ),

@@ -16,7 +16,7 @@ from labkit.lab.books.rls_training import (
     network,
 )
 from labkit.lab.books.shared import judged
-from labkit.lab.panels import heat_maps
+from labkit.lab.panels import image_rows
 from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.measured import Finding, Measurement
 from labkit.lab.problem import Problem, load_problem
@@ -135,16 +135,17 @@ def one_direction(rows: pd.DataFrame) -> Finding:
 
 
 def images(rows: pd.DataFrame) -> Figure:
-    """Draw the direction that P has switched off beside the mean of all images."""
-    first = rows.dropna(subset="pixel").query("seed == 0")
-    side = math.isqrt(len(first))
-    titles = {"off": "Direction switched off", "mean": "Mean of the images"}
-    maps = {
-        title: first[column].to_numpy()[: side * side].reshape(side, side)[::-1]
-        for column, title in titles.items()
-    }
-    caption = "The first P has lost the mean image; the table counts what else it lost."
-    return heat_maps(maps, "pixel", "pixel", caption=caption)
+    """Draw the direction that P has switched off above the mean of all images."""
+    found = rows.dropna(subset="pixel").pivot(index="seed", columns="pixel")
+    both = np.stack([found["off"], found["mean"]])  # (2, seeds, pixels)
+    both = both[:, :, : math.isqrt(both.shape[2]) ** 2]
+    both = both / both.max(2, keepdims=True)
+    names = ("switched off", "mean image")
+    caption = (
+        "A column a seed. The first P has lost the mean image; the table counts what "
+        "else it lost."
+    )
+    return image_rows(both, names, both.shape[1], caption=caption)
 
 
 def switched_off(rows: pd.DataFrame) -> pd.DataFrame:

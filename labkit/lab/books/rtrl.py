@@ -20,9 +20,8 @@ from labkit.lab.books.rtrl_training import (
     train_network,
 )
 from labkit.lab.datasets import Text
-from labkit.lab.panels import Bars, Experiment, Lines, knob
+from labkit.lab.panels import Experiment, Lines, knob
 from labkit.lab.panels.figures.images import EARLIER
-from labkit.lab.panels.figures.kinds import KEPT, MIXED
 from labkit.lab.panels.figures.planes import (
     GHOST,
     arrow,
@@ -317,7 +316,8 @@ def water_picture(now: Water | None, before: Water | None) -> dict:
 
 def _bars(now: Water) -> list[dict]:
     mixed, drawn = now.d < now.level, []
-    for name, which, tint in (("kept", ~mixed, KEPT), ("mixed", mixed, MIXED)):
+    kept_and_mixed = ("kept", ~mixed, COLOURS[0]), ("mixed", mixed, COLOURS[1])
+    for name, which, tint in kept_and_mixed:
         look = {"type": "bar", "width": 0.8, "name": name, "marker": {"color": tint}}
         drawn.append(look | {"x": AT[which], "y": now.d[which]})
     level = path([(x, now.level) for x in EDGES], INK, "water level", dash="dash")
@@ -448,12 +448,10 @@ NOISE = Experiment(
             log=True,
             y_range=(1e-12, 10),
         ),
-        Bars(
-            tuple(f"d{i}" for i in range(1, 18)),
+        Lines(
+            {f"d{i}": f"d{i}" for i in (1, 2, 4, 8)} | {"level": "water level s1/k"},
             "Spectrum d and the water level",
             "singular value",
-            level="level",
-            level_label="water level s1/k",
             log=True,
         ),
     ),

@@ -1,7 +1,7 @@
 """What is seen and touched: figures, live panels with knobs, walks through lines.
 
 ``figures`` draws, ``live`` runs and turns, ``lines`` walks through the lines of a step.
-What only declares (`Experiment`, `Lines`, `Bars`, `knob`, the planes and the theme) is
+What only declares (`Experiment`, `Lines`, `knob`, the planes and the theme) is
 imported without plotly and ipywidgets.
 """
 
@@ -10,9 +10,8 @@ from labkit.lab import lazily
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
-        "figures.curves": ("curves",),
-        "figures.images": ("heat_maps", "image_rows"),
-        "figures.kinds": ("Bars", "Lines"),
+        "figures.curves": ("Lines", "curves"),
+        "figures.images": ("image_rows",),
         "figures.theme": ("COLOURS",),
         "live.boxes": ("Boxes",),
         "live.controls": ("Controls",),

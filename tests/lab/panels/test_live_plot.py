@@ -11,15 +11,14 @@ from hypothesis import given, settings, strategies as st
 from ipywidgets.embed import dependency_state
 
 from labkit.instruments import Trace
-from labkit.lab.panels import Bars, Lines, LivePlot
+from labkit.lab.panels import Lines, LivePlot
 from labkit.lab.panels.figures.drawing import MAX_POINTS, decimate
-from labkit.lab.panels.figures.kinds import KEPT, MIXED
 from labkit.lab.panels.figures.theme import GHOST
 
 LOSS = {"loss": "training loss"}
 PANELS = [
     Lines(LOSS, "Loss", "loss [nats]", log=True, y_range=(0.1, 10)),
-    Bars(("s1", "s2", "s3"), "Spectrum", "value [1]", level="level"),
+    Lines(("s1", "level"), "Spectrum", "value [1]"),
 ]
 BOTH = pytest.mark.parametrize("interactive", [True, False])
 
@@ -27,7 +26,7 @@ BOTH = pytest.mark.parametrize("interactive", [True, False])
 def filled(steps=3):
     trace = Trace()
     for step in range(steps):
-        trace.log(step, loss=1.0 / (step + 1), s1=3.0, s2=2.0, s3=1.0, level=2.0)
+        trace.log(step, loss=1.0 / (step + 1), s1=3.0, level=2.0)
     return trace
 
 
@@ -55,7 +54,7 @@ def test_a_page_sees_what_is_logged_and_a_later_trace_alone():
 def test_an_empty_trace_gives_the_whole_layout():
     figure = drawn(Trace())
     names = [c.name for c in figure.data]
-    assert names == ["training loss", "kept", "mixed", "level"]
+    assert names == ["training loss", "s1", "level"]
     # A curve alone has its panel's title.
     assert [c.name for c in figure.data if c.showlegend] == names[1:]
     layout = figure.layout
@@ -63,21 +62,6 @@ def test_an_empty_trace_gives_the_whole_layout():
     assert layout.yaxis.title.text == "loss [nats]" and layout.yaxis.type == "log"
     texts = [note.text for note in layout.annotations]
     assert texts == ["<b>Loss</b>", "<b>Spectrum</b>"]
-
-
-def test_bars_reaching_the_level_are_kept_and_those_below_mixed():
-    trace = filled()
-    kept, mixed, level = drawn(trace).data[1:]
-    assert (kept.x.tolist(), kept.y.tolist()) == ([1, 2], [3, 2])
-    assert (mixed.x.tolist(), mixed.y.tolist()) == ([3], [1])
-    assert set(level.y) == {2} and level.mode == "lines"
-    assert kept.marker.color == KEPT != mixed.marker.color == MIXED
-    assert mixed.marker.pattern.shape == "/"  # not by colour alone
-    trace.log(3, s2=math.nan, s3=0.5)
-    trace.log(4, loss=1.0)  # they are of the newest row that has some
-    kept, mixed, level = drawn(trace).data[1:]
-    assert (kept.x.tolist(), kept.y.tolist()) == ([3], [0.5])
-    assert len(mixed.x) == len(level.x) == 0
 
 
 def test_a_row_without_the_column_is_no_point_and_a_nan_is_a_gap():
@@ -119,27 +103,23 @@ def test_a_long_run_is_thinned_and_its_state_below_a_megabyte():
 
 
 def test_what_is_no_panel_is_refused():
-    for error, message, panels in (
-        (ValueError, "at least one panel", []),
-        (TypeError, "Lines or Bars, got dict", [{}]),
-        (ValueError, "got 'loss'", [Lines("loss", "Loss", "nats")]),
-    ):
-        with pytest.raises(error, match=message):
-            LivePlot(Trace(), panels)
+    with pytest.raises(ValueError, match="at least one panel"):
+        LivePlot(Trace(), [])
+    with pytest.raises(ValueError, match="got 'loss'"):
+        Lines("loss", "Loss", "nats")
 
 
 @BOTH
-def test_a_mark_stands_in_panels_of_lines_until_another_trace(interactive):
-    panels = [*PANELS, Lines(("s1",), "S", "1")]
-    plot = LivePlot(filled(), panels, interactive=interactive)
+def test_a_mark_stands_in_all_panels_until_another_trace(interactive):
+    plot = LivePlot(filled(), PANELS, interactive=interactive)
     noted = lambda: [  # noqa: E731
         (line["x0"], line["label"]["text"], line["xref"])
         for line in plot.figure["layout"]["shapes"]
     ]
     plot.mark(2, "k = 0.1")
-    assert noted() == [(2, "k = 0.1", "x"), (2, "k = 0.1", "x3")]
+    assert noted() == [(2, "k = 0.1", "x"), (2, "k = 0.1", "x2")]
     plot.mark(3, "k = 0.2", instead_of=2)  # the same knob, moved on
-    assert noted() == [(3, "k = 0.2", "x"), (3, "k = 0.2", "x3")]
+    assert noted() == [(3, "k = 0.2", "x"), (3, "k = 0.2", "x2")]
     plot.attach(filled())
     assert noted() == []
 

@@ -1,5 +1,6 @@
-"""Finished curves side by side, for results that no trace holds."""
+"""Curves: those of a trace that grows, and finished ones that no trace holds."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,8 +8,70 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from labkit.lab.panels.figures.captions import Figure, describe
-from labkit.lab.panels.figures.drawing import Curve, Drawing, Panel, line
-from labkit.lab.panels.figures.theme import axis
+from labkit.lab.panels.figures.drawing import Drawing, Panel, decimate, line
+from labkit.lab.panels.figures.theme import axis, numbers
+
+
+def number(value: object) -> float:
+    """Return a value as what can be drawn; nan for strings and missing values."""
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+@dataclass(frozen=True)
+class Lines(Panel):
+    """Curves over the step, one per column of the trace.
+
+    Attributes
+    ----------
+    columns : mapping of column to label, or tuple of columns
+    title : str, of the panel
+    y_title, x_title : str, of the axes, with units
+    log : bool, logarithmic vertical axis
+    y_range : pair of float, ends of the vertical axis; ``None`` fits the data
+    marks : tuple of str, columns drawn as marks without a line, as for events
+    """
+
+    columns: Mapping[str, str] | tuple[str, ...]
+    title: str
+    y_title: str
+    x_title: str = "step"
+    log: bool = False
+    y_range: tuple[float, float] | None = None
+    marks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be drawn."""
+        if isinstance(self.columns, str) or not self.columns:
+            message = f"panel {self.title!r} needs a tuple or mapping of columns"
+            raise ValueError(f"{message}, got {self.columns!r}")
+
+    @property
+    def names(self) -> list[str]:
+        """The names in the legend; a curve alone has its panel's title."""
+        return self._labels if len(self.columns) > 1 else []
+
+    @property
+    def _labels(self) -> list[str]:
+        named = isinstance(self.columns, Mapping)
+        return list(self.columns.values() if named else self.columns)
+
+    def traces(self, chosen: Mapping[str, int], data: Sequence[Mapping]) -> list[dict]:
+        """Return plotly's traces of the rows that have their columns."""
+        chosen, drawn = numbers(self._labels) | chosen, []
+        for name, label in zip(self.columns, self._labels, strict=True):
+            rows = [row for row in data if name in row]
+            x = np.array([row["step"] for row in rows], dtype=np.float64)
+            y = np.array([number(row[name]) for row in rows])
+            kept = decimate(y)
+            mode = "markers" if name in self.marks else "lines+markers"
+            made = line(chosen[label], label, mode)
+            drawn.append(made | {"x": x[kept], "y": y[kept]})
+        return drawn
+
+    def axes(self) -> tuple[dict, dict]:
+        """Return both axes, as plain data."""
+        y = axis(self.y_title, log=self.log, limits=self.y_range)
+        return axis(self.x_title), y
 
 
 @dataclass(frozen=True)
@@ -27,20 +90,17 @@ class _Finished(Panel):
     def names(self) -> list[str]:
         return list(self.curves)
 
-    def traces(self, chosen: Mapping[str, int]) -> list[dict]:
+    def traces(self, chosen: Mapping[str, int], _: Sequence[Mapping]) -> list[dict]:
         drawn = []
-        for label, (_, _, *sd) in self.curves.items():
+        for label, (x, y, *sd) in self.curves.items():
             mode = "lines" if label in self.plain else "lines+markers"
-            drawn.append(line(chosen[label], label, mode))
+            drawn.append(line(chosen[label], label, mode) | {"x": x, "y": y})
             if sd:
                 drawn[-1]["error_y"] = {"type": "data", "array": sd[0], "thickness": 1}
         return drawn
 
     def axes(self) -> tuple[dict, dict]:
         return axis(self.x_title, log=self.log_x), axis(self.y_title, log=self.log_y)
-
-    def values(self, _: object = None) -> list[Curve]:
-        return [(x, y) for x, y, *_ in self.curves.values()]
 
 
 def _numbers(label: str, curve: Sequence[ArrayLike]) -> list[np.ndarray]:

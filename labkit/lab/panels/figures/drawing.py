@@ -36,8 +36,6 @@ LEGEND = {
     "traceorder": "normal",
 }
 
-Curve = tuple[np.ndarray, np.ndarray]  # x and y
-
 
 def line(i: int, label: str, mode: str = "lines+markers") -> dict:
     """Return the plotly trace of curve number `i`, without its data."""
@@ -141,8 +139,6 @@ def on_axes(index: int) -> dict:
 class Panel:
     """What a `Drawing` asks of a panel: its names are those in the legend."""
 
-    over_steps = True  # so that a step can be marked
-
     @property
     def words(self) -> str:
         """What the panel shows."""
@@ -171,8 +167,7 @@ class Drawing:
         self.panels, columns = panels, min(columns, len(panels))
         lines = math.ceil(len(panels) / columns)
         names = dict.fromkeys(name for panel in panels for name in panel.names)
-        chosen = numbers(names)  # a name has one colour in the whole figure
-        self._traces = [panel.traces(chosen) for panel in panels]
+        self._chosen = numbers(names)  # a name has one colour in the whole figure
         self._layout = layout(height=height)
         self._wide = INNER * (1 - BETWEEN) / (columns - BETWEEN)
         most = max(len(wrap(p.title, int(self._wide / BOLD))) for p in panels)
@@ -199,12 +194,10 @@ class Drawing:
         traces, shown = [], set()
         for index, panel in enumerate(self.panels):
             k = suffix(index)
-            drawn = zip(self._traces[index], panel.values(data), strict=True)
-            for trace, (x, y) in drawn:
+            for trace in panel.traces(self._chosen, data):
                 told = trace["name"] in panel.names and trace["name"] not in shown
                 shown |= {trace["name"]} if told else set()
-                own = {"showlegend": told, "x": x, "y": y}
-                traces.append(trace | on_axes(index) | own)
+                traces.append(trace | on_axes(index) | {"showlegend": told})
             x_axis, y_axis = panel.axes()
             made[f"xaxis{k}"] = x_axis | {"anchor": f"y{k}"}
             made[f"yaxis{k}"] = y_axis | {"anchor": f"x{k}"}
@@ -225,9 +218,10 @@ class Drawing:
         }
         drawn = []
         for index, panel in enumerate(self.panels):
-            for x, y in panel.values(data) if panel.over_steps else ():
-                kept = decimate(y, FAINT)
-                drawn.append(grey | on_axes(index) | {"x": x[kept], "y": y[kept]})
+            for curve in panel.traces(self._chosen, data):
+                kept = decimate(curve["y"], FAINT)
+                points = {name: curve[name][kept] for name in ("x", "y")}
+                drawn.append(grey | on_axes(index) | points)
         return drawn
 
     def marks(self, marks: Mapping[float, str]) -> list[dict]:
@@ -239,6 +233,6 @@ class Drawing:
             | {"xref": f"x{suffix(index)}", "yref": f"y{suffix(index)} domain"}
             | {"x0": x, "x1": x, "y0": 0, "y1": 1}
             | {"label": words | {"text": text}}
-            for index, panel in enumerate(self.panels)
-            for x, text in (marks.items() if panel.over_steps else ())
+            for index in range(len(self.panels))
+            for x, text in marks.items()
         ]

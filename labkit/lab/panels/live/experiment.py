@@ -182,7 +182,7 @@ class Experiment:
         never change in one run. A row with ``measured`` False, such as one of a
         training before, does not count towards :meth:`LiveLab.run`. A row may hold
         under ``pictures`` what ``picture`` draws; that is not logged.
-    panels : sequence of Lines and Bars, what is drawn of the rows; may be empty
+    panels : sequence of Lines, what is drawn of the rows; may be empty
     caption : str, the sentence below the figure: what to look at, and what it means
     status : callable, from a row to the line of text under the buttons
     front : tuple of str, knobs that are always in sight; the others are folded

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from labkit.instruments import Trace
 from labkit.lab.panels.figures.captions import Figure, describe
+from labkit.lab.panels.figures.curves import Lines
 from labkit.lab.panels.figures.drawing import Drawing
-from labkit.lab.panels.figures.kinds import Bars, Lines, check_panels
 from labkit.lab.panels.figures.plot import Plot
 from labkit.lab.panels.figures.shown import Shown
 
@@ -16,7 +16,7 @@ class LivePlot(Shown):
     Parameters
     ----------
     trace : Trace, what to show; rows that it already has are drawn at once
-    panels : sequence of Lines or Bars, two side by side, at least one
+    panels : sequence of Lines, two side by side, at least one
     interactive : bool
         Follow the trace in a widget; otherwise a figure is built when asked for.
     caption : str, a sentence below: what to look at, and what it means; behind it
@@ -43,7 +43,7 @@ class LivePlot(Shown):
     def __init__(
         self,
         trace: Trace,
-        panels: Sequence[Lines | Bars],
+        panels: Sequence[Lines],
         *,
         interactive: bool = True,
         caption: str = "",
@@ -52,7 +52,8 @@ class LivePlot(Shown):
         low: bool = False,
     ):
         self.panels = tuple(panels)
-        check_panels(self.panels)
+        if not panels:
+            raise ValueError("a plot needs at least one panel")
         self.interactive, self._caption = interactive, caption
         self._height, self._low = height, low
         self._first = first if interactive else None
@@ -98,7 +99,7 @@ class LivePlot(Shown):
         self.changed()
 
     def mark(self, x: float, text: str, instead_of: float | None = None) -> None:
-        """Draw a dotted line and a text at step `x`, in all panels of lines.
+        """Draw a dotted line and a text at step `x`, in all panels.
 
         It stands until :meth:`attach` or another there; that at ``instead_of`` goes.
         """

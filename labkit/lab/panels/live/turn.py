@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from labkit.lab.panels.figures.kinds import number
+from labkit.lab.panels.figures.curves import number
 from labkit.lab.panels.live.run import Run
 
 ROWS = 10  # rows after a turn at which the two runs are compared
