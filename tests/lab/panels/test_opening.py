@@ -1,6 +1,5 @@
 """A picture that is a function of its knobs: the path, its slider, its pale twin."""
 
-import base64
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,8 +11,6 @@ import pytest
 from labkit.lab.panels import Experiment, Opening, knob
 from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.planes import GHOST, path, planes, put
-from labkit.lab.panels.live.played import played
-from tests.lab.panels.test_played import unpacked_all
 
 LIMITS = (((0, 20), (-50, 50)),)
 
@@ -52,15 +49,13 @@ LINE = Experiment(
     "A line.",
     lambda row: f"$x = {row['at']:g}$",
     picture=picture,
-    drag=lambda now, knobs, name, index, point: {"place": f"{point[1]:g}"},
-    playable={"rate": (0.0, 1.0)},
 )
 
 
-def drawn(opening, name):
-    """The values of a line that is drawn; None where there is none."""
-    found = [t for t in opening.figure["data"] if t["name"] == name]
-    return [*found[0]["y"]] if found else None
+def drawn(opening):
+    """The values of the line that is drawn, and of the one in grey."""
+    found = {each["name"]: [*each["y"]] for each in opening.figure["data"]}
+    return found["line"], found.get("before the turn")
 
 
 @pytest.fixture(params=[True, False], ids=["widgets", "headless"])
@@ -69,11 +64,10 @@ def opening(request):
 
 
 def test_the_whole_path_is_there_and_a_turn_computes_it_anew(opening):
-    assert drawn(opening, "line") == [1, 1.5, 2, 2.5, 3]
-    assert drawn(opening, "before the turn") is None
+    first = [1, 1.5, 2, 2.5, 3]
+    assert drawn(opening) == (first, None)
     opening.controls.set(rate=1.0)
-    assert drawn(opening, "line") == [1, 2, 3, 4, 5]
-    assert drawn(opening, "before the turn") == [1, 1.5, 2, 2.5, 3]
+    assert drawn(opening) == ([1, 2, 3, 4, 5], first)
 
 
 def test_a_drag_keeps_the_path_from_where_it_began(opening, monkeypatch):
@@ -81,27 +75,20 @@ def test_a_drag_keeps_the_path_from_where_it_began(opening, monkeypatch):
     monkeypatch.setattr("labkit.lab.panels.opening.time", clock)
     for rate in (0.6, 0.7, 0.8):
         opening.controls.set(rate=rate)
-        assert drawn(opening, "before the turn")[1] == 1.5
+        assert drawn(opening)[1][1] == 1.5
     opening.controls.set(rate=1.0)  # long after: another turn
-    assert drawn(opening, "before the turn")[1] == 1.8
+    assert drawn(opening)[1][1] == 1.8
 
 
 def test_the_slider_moves_along_the_steps_with_the_formula_of_each():
     opening = Opening(LINE, steps=4)
     assert opening.slider.max == 3 and opening.formula.value == "$x = 3$"
     opening.slider.value = 1
-    assert drawn(opening, "line") == [1, 1.5, 2]
+    assert drawn(opening)[0] == [1, 1.5, 2]
     assert opening.slider.description == "step 2" and opening.formula.value == "$x = 2$"
     opening.controls.set(rate=1.0)
-    assert drawn(opening, "line") == [1, 2, 3]  # at the same step
+    assert drawn(opening)[0] == [1, 2, 3]  # at the same step
     assert Opening(LINE, steps=1).slider.layout.display == "none"
-
-
-def test_a_hand_on_the_picture_turns_its_knob():
-    opening = Opening(LINE, steps=4)
-    touched = {"name": "dot", "index": 0, "x": 0, "y": 7.0, "drag": 1}
-    opening.plot.touched = touched
-    assert opening.controls.value.place == "7" and drawn(opening, "line")[0] == 7
 
 
 def test_a_setting_can_be_copied(opening):
@@ -112,12 +99,3 @@ def test_a_setting_can_be_copied(opening):
     assert address == "#step=3&rate=1.0&place=2"
     if opening.interactive:
         assert html.escape(line) in opening.setting.value
-
-
-def test_a_page_plays_the_path_at_all_values():
-    data = played(LINE, (), Knobs(), 4, 4)
-    (turned,) = data["knobs"]
-    assert turned == {"title": "rate", "name": "rate", "values": [0, 0.5, 1], "at": 1}
-    sent = [figures[-1]["data"][0]["y"]["bdata"] for figures in unpacked_all(data)]
-    ends = [np.frombuffer(base64.b64decode(y), dtype="f4").tolist() for y in sent]
-    assert ends == [[1, 1, 1, 1, 1], [1, 1.5, 2, 2.5, 3], [1, 2, 3, 4, 5]]

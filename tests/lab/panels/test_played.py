@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live import played as module
 from labkit.lab.panels.live.live_lab import LEAST, MOST
 from labkit.lab.panels.live.played import packed, played
-from tests.lab.panels.test_live_lab import ROWS
+from tests.lab.panels.test_live_lab import ROWS, Knobs
 
 ENDS = [((0, 200), (-9, 9))]
 
@@ -52,20 +53,6 @@ NOISY = replace(
 )
 
 
-def unpacked_all(data):
-    """The figures of all runs."""
-    parts = [json.loads(part) for part in data["parts"]]
-    for run in data["runs"]:
-        frames = ([parts[n] for n in numbers] for numbers in run["frames"])
-        yield [{"layout": layout, "data": drawn} for layout, *drawn in frames]
-
-
-def at(lab, **knobs):
-    """The same, not run, at other knobs."""
-    knobs = replace(lab.controls.value, **knobs)
-    return LiveLab(lab.experiment, knobs=knobs, interactive=False)
-
-
 def record(lab, steps):
     return played(lab.experiment, lab.problem, lab.controls.value, steps, steps + 1)
 
@@ -80,19 +67,19 @@ def lab():
 def test_each_run_shows_at_each_step_what_the_panel_shows(lab):
     text = packed(record(lab, 10))
     data = json.loads(gzip.decompress(base64.b64decode(text)))
-    values = [knob["values"] for knob in data["knobs"]]
-    assert values == [[1.0, 2.0], [1, 6]]
-    assert [knob["at"] for knob in data["knobs"]] == [0, 0] and data["step"] == 11
-    runs = zip(data["runs"], unpacked_all(data), strict=True)
-    for gain in values[0]:
-        for start in values[1]:
-            (run, figures), again = next(runs), at(lab, gain=gain, start=start)
-            # one that fails ends there
-            assert run["steps"] == list(range(2, 9 if start == 6 else 12))
-            for figure in figures:
-                again.run(1)
-                assert figure == json.loads(json.dumps(jsonable(again.figure, "f4")))
-    assert next(runs, None) is None
+    knobs = [{"name": "gain", "title": "gain", "values": [1.0, 2.0], "at": 0}]
+    knobs.append({"name": "start", "title": "start", "values": [1, 6], "at": 0})
+    assert data["knobs"] == knobs and data["step"] == 11
+    parts = [json.loads(part) for part in data["parts"]]
+    chosen = product((1.0, 2.0), (1, 6))
+    for (gain, start), run in zip(chosen, data["runs"], strict=True):
+        again = LiveLab(NOISY, knobs=Knobs(gain=gain, start=start), interactive=False)
+        # one that fails ends there
+        assert run["steps"] == list(range(2, 9 if start == 6 else 12))
+        for numbers in run["frames"]:
+            again.run(1)
+            wanted = json.loads(json.dumps(jsonable(again.figure, "f4")))
+            assert [parts[n] for n in numbers] == [wanted["layout"], *wanted["data"]]
 
 
 def test_recording_leaves_the_panel_and_the_random_numbers(lab):
@@ -102,6 +89,12 @@ def test_recording_leaves_the_panel_and_the_random_numbers(lab):
     assert torch.equal(torch.get_rng_state(), before)
     assert lab.trace.rows == rows
     lab.run(1)  # its generator and its trace go on
+
+
+def held_by(page):
+    """The data in a page."""
+    (inside,) = re.findall(r'application/json">(.*?)</script>', page)
+    return json.loads(inside)
 
 
 @pytest.mark.parametrize(("ran", "kept"), [(1, LEAST), (30, 30), (100, MOST)])
@@ -115,13 +108,11 @@ def test_headless_a_picture_that_has_run_is_played_below(ran, kept, monkeypatch)
     lab.run(ran)
     lab._ipython_display_()
     (page,) = shown
-    (inside,) = re.findall(r'application/json">(.*?)</script>', page["text/html"])
-    data = json.loads(inside)
+    data = held_by(page["text/html"])
     assert len(data["runs"][0]["steps"]) == kept and data["step"] == ran + 1
     assert 'class="labkit-play"' in page["text/html"] and page["text/plain"] == ""
 
 
 def test_what_stands_in_a_page_cannot_end_its_script():
-    html = embedded(module.PLAY, {"parts": ["</script>"]})
-    (inside,) = re.findall(r'application/json">(.*?)</script>', html)
-    assert json.loads(inside) == {"parts": ["</script>"]}
+    data = {"parts": ["</script>"]}
+    assert held_by(embedded(module.PLAY, data)) == data

@@ -1,9 +1,7 @@
 """The widget of a figure: its state is what is drawn."""
 
 import asyncio
-import json
 import threading
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +18,7 @@ from tests.lab.panels.conftest import in_loop
 class Bent:
     """A figure of a power, which a plot shows, and the time."""
 
-    now = None
+    now = 0.0
 
     def __init__(self, seconds=0.0):
         Bent.now = 0.0
@@ -48,10 +46,9 @@ class Bent:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    """The time is that of the last figure that was bent, if there is one."""
-    Bent.now = None
-    told = lambda: time.monotonic() if Bent.now is None else Bent.now  # noqa: E731
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=told))
+    """The time is that of the last figure that was bent."""
+    clock = SimpleNamespace(monotonic=lambda: Bent.now)
+    monkeypatch.setattr(module, "time", clock)
 
 
 def test_whoever_attaches_later_gets_the_newest_figure():
@@ -111,16 +108,15 @@ def test_figures_take_at_most_a_fifth_of_the_time(seconds):
 
 @in_loop
 async def test_a_figure_that_waits_goes_out_by_itself():
-    shown = [1]
-    plot = Plot(lambda: {"layout": {"title": shown[-1]}})
-    for title in (2, 3):
-        shown.append(title)
-        plot.changed()
-        plot._hear(plot, {"drawn": 1}, [])
-    assert plot.version == 1
-    while plot.version == 1:
+    bent = Bent()
+    for power in (2, 3):
+        bent.show(power)
+        bent.says(drawn=1)
+    assert bent.plot.version == 1
+    Bent.now += WAIT
+    while bent.plot.version == 1:
         await asyncio.sleep(0.01)
-    assert json.loads(plot.figure)["layout"]["title"] == 3
+    assert bent.seen == 3
 
 
 def test_redraws_and_the_browsers_messages_come_one_at_a_time():
