@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from labkit.bpls import activation, layer_step
 from labkit.instruments import Trace
 from labkit.lab.books import bpls as lab, bpls_pair as pair
 from labkit.lab.panels import LiveLab, Measured, Opening
@@ -187,3 +188,8 @@ def test_a_run_that_diverged_has_no_last_walk():
     assert lab.at_ends(pd.DataFrame(rows))["last"].item() == rows[-1]["accuracy"]
     rows.append({"label": "a", "seed": 0, "failed": "not finite"})
     assert lab.at_ends(pd.DataFrame(rows))["last"].isna().all()
+
+
+def test_the_second_solve_of_the_walk_has_longer_weights():
+    step = layer_step(2, *pair.small_layer(), activation("sigmoid"), second_solve=True)
+    assert step.W.norm() > step.V.norm()

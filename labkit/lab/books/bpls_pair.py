@@ -1,6 +1,6 @@
 """Two hidden neurons mend one output, by (5) or (5'); one layer of BPLS by hand."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +24,6 @@ from labkit.lab.panels.figures.planes import (
     rounded_up,
 )
 from labkit.lab.panels.figures.theme import COLOURS, INK
-from labkit.lab.panels.lines.sketch import Part, Plane, sketch
 
 NOW, ALONE, BOTH, CLAMPED = STAGES = "now", "alone (5)", "both (5')", "clamped (7)"
 TINTS = dict(zip(STAGES, (INK, COLOURS[2], COLOURS[1], COLOURS[4]), strict=True))
@@ -34,7 +33,6 @@ REST = np.array([1.4, 0.0])  # the line's handle is the line's point nearest to 
 LEAST, MOST = -1.0, 6.0  # of the wanted output
 NOWHERE = np.full(2, np.nan)  # of what is not drawn: a page plays the same traces
 CLAMP = 1e-2  # distance to the ends of the sigmoid's range
-WORKED = (0.2, 0.6), (1.0, 2.0), 2.4  # values, weights and output, by hand
 
 
 @dataclass(frozen=True)
@@ -216,55 +214,12 @@ PAIR = Experiment(
 )
 
 
-def worked(values: Sequence[float]) -> dict:
-    """Draw the worked example, and both corrections as they are filled in.
-
-    ``values`` are what is missing, and the two neurons' values alone and together, nan
-    where nothing is filled in.
-    """
-    h, weights, wanted = map(np.array, WORKED)
-    asked = dict(zip(STAGES, (h, values[1:3], values[3:], NOWHERE), strict=True))
-    figure = picture(Pair(weights, float(wanted), NOWHERE, asked), None)
-    figure["data"] = [trace for trace in figure["data"] if "meta" not in trace]
-    return figure
-
-
 # One layer by hand: values of two neurons for each sample
 
 VALUES = (0.15, 0.3), (0.3, 0.2), (0.25, 0.55), (0.4, 0.7), (0.7, 0.65), (0.8, 0.3)
-SEEN, CORNER = ((-0.9, 1.9), (-0.5, 1.3)), (-0.85, -0.45)
-MIDDLE, LONG = np.full(2, 0.5), 0.4  # where arrows of weights begin; a weight of 1
 
 
 def small_layer() -> tuple[Tensor, Tensor]:
     """Return six samples' values in two sigmoid neurons (6, 2), and targets (6, 1)."""
     H = torch.tensor(VALUES, dtype=torch.float64)
     return H, torch.sign(H[:, :1] - 0.35)
-
-
-def layer_picture(values: Mapping[str, np.ndarray], changed: frozenset[str]) -> str:
-    """Draw the plane of both neurons, as far as the layer has been solved.
-
-    Parameters
-    ----------
-    values : mapping of the names in :func:`labkit.bpls.layer_step` to arrays
-    changed : set of str, the names whose parts are lit
-    """
-    H, (blue, orange, green) = values["H"], COLOURS[:3]
-    parts = [Part("line", SQUARE, colour="#888888"), Part("dots", H)]
-    for name, colour in (("V", blue), ("W", green)):
-        if name == "W" and np.array_equal(values.get("V"), values.get("W")):
-            continue  # another function's name of V
-        if name in values:
-            ends = MIDDLE, MIDDLE + LONG * values[name].ravel()
-            parts.append(Part("arrow", ends, name, colour, name in changed))
-    moves = zip(H, values.get("T", H), strict=True)
-    parts += [Part("arrow", move, "", orange, "T" in changed) for move in moves]
-    parts.append(Part("dots", values.get("C", []), "", green, "C" in changed))
-    if "below" in values:
-        least, most = values["below"].min(), values["below"].max()
-        said = f"targets of the layer below: {least:.1f} to {most:.1f}"
-        parts.append(Part("words", [CORNER], said, lit="below" in changed))
-    title = "Values of the two neurons, and the sigmoid's range"
-    words = "Values, corrected values and clamped values of six samples."
-    return sketch([Plane(title, SEEN, parts)], words)

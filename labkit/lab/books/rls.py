@@ -1,7 +1,7 @@
 """Notebook 01: the opening, the second step by hand, and the live experiment."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -33,7 +33,6 @@ from labkit.lab.panels.figures.planes import (
     put,
 )
 from labkit.lab.panels.figures.theme import INK, colour_of
-from labkit.lab.panels.lines.sketch import Part, Plane, sketch
 from labkit.lab.problem import Problem, seeded, with_noise
 from labkit.rls import RLS, rls_step, update
 from labkit.rls.train import Settings
@@ -230,11 +229,9 @@ ELLIPSE = Experiment(
 )
 
 
-# The second step of the worked example, and the picture beside its walk
+# The second step of the worked example
 
 START = (-1.0, 0.6)  # the weights
-GREY, ORANGE = "#888888", "#C25310"
-INPUTS, WEIGHTS = ((-1.4, 3.2), (-1.3, 1.6)), ((-1.6, 1.6), (-0.6, 1.5))
 
 
 def second_step() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -246,41 +243,6 @@ def second_step() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     x_mean, gradient = theta.new_tensor([2, 1]), theta.new_tensor([[-2, 0]])
     rls_step(theta.clone(), P, x_mean, gradient, mean_weight=0.3)
     return theta, P, x_mean, gradient
-
-
-def step_picture(values: Mapping[str, np.ndarray], changed: frozenset[str]) -> str:
-    """Draw the inputs with P, and the weights with the step, as far as they are known.
-
-    Parameters
-    ----------
-    values : mapping of the names in :func:`labkit.rls.rls_step` to arrays
-    changed : set of str, the names whose parts are lit
-    """
-    uphill, velocity = values["gradient"].ravel(), values["velocity"].ravel()
-    left = [
-        Part("line", _edge(second_step()[1].numpy()), colour=GREY),
-        Part("arrow", [(0, 0), values["x_mean"].ravel()], "mean input"),
-        Part("line", _edge(values["P"]), "P", GREEN, "P" in changed),
-    ]
-    if "u" in values:
-        u = values["u"].ravel()
-        left.append(Part("arrow", [(0, 0), u], "u", ORANGE, "u" in changed))
-    step, name = [START, START + velocity], "step of RLS" * bool(velocity.any())
-    right = [
-        Part("arrow", [START, START - 0.4 * uphill], "minus the gradient"),
-        Part("arrow", step, name, GREEN, bool(changed & {"velocity", "theta"})),
-    ]
-    planes = (
-        Plane("Inputs; P before in grey", INPUTS, left),
-        Plane("Weights", WEIGHTS, right),
-    )
-    return sketch(planes, "The mean input, P, u, the gradient and the step.")
-
-
-def _edge(P: np.ndarray) -> np.ndarray:
-    """Return the ellipse of P as the other pictures draw it, (n, 2)."""
-    drawn = ellipse((0, 0), P, 1.0, GREEN)
-    return np.stack([drawn["x"], drawn["y"]], 1)
 
 
 # The live experiment

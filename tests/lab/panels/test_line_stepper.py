@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,6 @@ import torch
 from torch import nn
 
 import labkit
-from labkit.bpls import activation, layer_step
-from labkit.lab.books import bpls_pair, rls
 from labkit.lab.panels import LineStepper
 from labkit.lab.panels.lines.source import equations_of
 from labkit.lab.panels.lines.walk import mathml
@@ -47,46 +44,6 @@ def stop_of(walk, name):
     """The first stop that changes a value, as data, and its record."""
     numbers = [name in r.changed for r, *_ in walk.stops].index(True)
     return walk.data["stops"][numbers], walk.stops[numbers][0]
-
-
-def shown_at(walk, name):
-    """The picture beside the first line that changes a value."""
-    stop, _ = stop_of(walk, name)
-    return walk.data["pictures"][stop["turns"][0]["picture"]]
-
-
-def lit_at(walk, name):
-    """The names of the parts that are drawn strong there; dots have none."""
-    groups = re.findall(r'<g class="lit"[^>]*>(.*?)</g>', shown_at(walk, name))
-    return [(re.findall(r"<text[^>]*>(.*?)</text>", g) or ["dots"])[0] for g in groups]
-
-
-def test_each_line_of_rls_lights_its_part_of_the_picture():
-    rule = {"velocity": torch.zeros(1, 2, dtype=torch.float64), "momentum": 0.5}
-    walk = LineStepper(
-        rls_step, *rls.second_step(), **rule, mean_weight=0.3, picture=rls.step_picture
-    )
-    assert len(walk.data["pictures"]) == len(walk.recording.lines)
-    step = ["step of RLS"]
-    wanted = {"u": ["u"], "velocity": step, "theta": step, "P": ["P"]}
-    assert {name: lit_at(walk, name) for name in wanted} == wanted
-    before, after = shown_at(walk, "u"), shown_at(walk, "P")
-    assert "step of RLS" not in before  # not before it is known
-    edge = re.findall("polyline.*?/>", before)[0]  # of P as it was, in grey
-    assert before.count(edge) == 2 and after.count(edge) == 1
-
-
-def test_each_line_of_bpls_lights_its_part_of_the_picture():
-    H, B = bpls_pair.small_layer()
-    follow = ("labkit.bpls.walk", "labkit.bpls.targets")
-    rule = {"second_solve": True, "follow": follow, "picture": bpls_pair.layer_picture}
-    walk = LineStepper(layer_step, 2, H, B, activation("sigmoid"), **rule)
-    wanted = {"V": ["V"], "T": ["dots"] * len(H), "C": ["dots"], "W": ["W"]}
-    assert {name: lit_at(walk, name) for name in wanted} == wanted
-    assert lit_at(walk, "below")[0].startswith("targets of the layer")
-    done = walk.result
-    assert done.W.norm() > done.V.norm() and done.T.min() < 0  # as the notebook says
-    assert torch.linalg.matrix_rank(done.T - H) == 1
 
 
 def test_a_loop_is_one_stop_with_turns_also_through_its_helpers():

@@ -40,7 +40,7 @@ function walk(root, data) {
   };
 
   const [status, equation] = [part("status", "p"), part("equation")];
-  const [picture, source, values] = [part("picture"), part("source"), part("values")];
+  const [source, values] = [part("source"), part("values")];
   const every = make("input", { type: "checkbox", className: "labkit-line-every" });
   const [line, line_label] = slider("line", "labkit-line", (to) => go(walked()[to]));
   const [turns, turns_label] = slider("turn", "labkit-line-turn", (to) => go(stop, to));
@@ -54,7 +54,7 @@ function walk(root, data) {
   const bar = part("bar");
   bar.append(button("back", "Back", -1), button("next", "Next", 1), line_label, turns_label);
   bar.append(make("label", {}, every, " every line, not only equations"));
-  const aside = make("div", {}, equation, ...(data.pictures ? [picture] : []), values);
+  const aside = make("div", {}, equation, values);
   const both = part("both");
   both.append(source, aside);
   const hint = make("p", {}, "Keys ← and → walk; a click on a line goes there.");
@@ -98,7 +98,6 @@ function walk(root, data) {
     const where = `${data.functions[stop.function].title}, line ${stop.line}`;
     status.textContent = `stop ${place} of ${all.length}${of_turns}: ${where}`;
     equation.innerHTML = stop.equations.map((i) => data.equations[i]).join("") || "<div> </div>";
-    if (data.pictures) picture.innerHTML = data.pictures[now.picture];
     const rows = now.rows.map((i) => data.rows[i]).join("");
     values.innerHTML = `<table class="labkit-values">${data.head}${rows}</table>`;
     light();

@@ -16,7 +16,6 @@ from typing import Any
 from latex2mathml.converter import convert
 
 from labkit.lab.panels.figures.shown import Table, embedded
-from labkit.lab.panels.lines.sketch import Picture, pictures
 from labkit.lab.panels.lines.source import Docstrings, name_of, statement
 from labkit.lab.panels.lines.tracer import LineRun, Recording, Summary, follow_lines
 
@@ -32,10 +31,6 @@ class LineStepper:
     Parameters
     ----------
     function, args, follow, kwargs : of :func:`~labkit.lab.panels.follow_lines`
-    picture : callable, optional
-        ``picture(values, changed)`` draws the values so far, arrays by name, as SVG,
-        with what a line has ``changed`` lit; it stands beside the equation. See
-        :func:`~labkit.lab.panels.lines.sketch.sketch`.
 
     Attributes
     ----------
@@ -58,7 +53,6 @@ class LineStepper:
         function: Callable,
         *args: Any,
         follow: Iterable[str] | None = None,
-        picture: Picture | None = None,
         **kwargs: Any,
     ):
         self.recording = follow_lines(function, *args, follow=follow, **kwargs)
@@ -67,13 +61,6 @@ class LineStepper:
         if not self.stops:
             raise ValueError(f"no line of {function!r} ran that could be shown")
         self.data = walk_data(self.recording, self.stops)
-        if picture:
-            drawn = pictures(self.recording.lines, picture)
-            numbers = {id(line): i for i, line in enumerate(self.recording.lines)}
-            self.data["pictures"] = drawn
-            for stop, records in zip(self.data["stops"], self.stops, strict=True):
-                for turn, record in zip(stop["turns"], records, strict=True):
-                    turn["picture"] = numbers[id(record)]
 
     def _repr_html_(self) -> str:
         return embedded(Path(__file__).with_suffix(".js"), self.data)

@@ -2,32 +2,25 @@
 
 import html
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ipywidgets import HTML, HBox, Label, Text, VBox
 
-from labkit.lab.panels.figures.captions import Figure
-from labkit.lab.panels.figures.plot import Plot
 from labkit.lab.panels.figures.shown import Page, Shown
 
 RIGHT, LARGE, SMALL, NONE = "right", "too large", "too small", "not a number"
 TOLERANCE = 0.005  # of a right answer
 FILL, ALL = "Fill in a box and press Enter.", "All right."
 ROOM, TITLE = {"width": "240px"}, {"description_width": "150px"}
-SIDES = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "0 24px"}
-DRAWN = {"flex": "1 1 420px", "min_width": "0"}
 
 
 class Boxes(Shown):
-    """Boxes for the numbers of a worked example, beside what they draw.
+    """Boxes for the numbers of a worked example.
 
     Parameters
     ----------
     answers : mapping of str, what stands before a box, to float
-    draw : callable
-        ``draw(values)`` returns a figure of what is filled in, a float for each box in
-        their order, nan for an empty one.
-    interactive : bool, show boxes; otherwise the answers and their figure
+    interactive : bool, show boxes; otherwise the answers
 
     Attributes
     ----------
@@ -42,47 +35,27 @@ class Boxes(Shown):
     'right'
     """
 
-    def __init__(
-        self,
-        answers: Mapping[str, float],
-        draw: Callable[[list[float]], Figure] | None = None,
-        *,
-        interactive: bool = True,
-    ):
-        self.answers, self._draw = dict(answers), draw
-        self.interactive, self.widget = interactive, None
+    def __init__(self, answers: Mapping[str, float], *, interactive: bool = True):
+        self.answers, self.interactive = dict(answers), interactive
         self.boxes = [
             Text(description=f"{title} =", placeholder="?", layout=ROOM, style=TITLE)
             for title in self.answers
         ]
         self.marks = [Label().add_class("labkit-box-mark") for _ in self.answers]
+        self.line, self.widget = HTML(f"<i>{FILL}</i>"), None
         if interactive:
-            self.widget = self._build()
+            for box in self.boxes:
+                box.observe(self._filled, "value")
+            rows = map(HBox, zip(self.boxes, self.marks, strict=True))
+            self.widget = VBox([*rows, self.line]).add_class("labkit-boxes")
 
-    def _build(self) -> HBox:
-        rows = []
-        for box, mark in zip(self.boxes, self.marks, strict=True):
-            box.observe(self._filled, "value")
-            rows.append(HBox([box, mark]))
-        self.line = HTML(f"<i>{FILL}</i>")
-        shown = [VBox([*rows, self.line])]
-        if self._draw:
-            self.plot = Plot(lambda: self._draw(self._values()))
-            shown.append(VBox([self.plot], layout=DRAWN))
-        return HBox(shown, layout=SIDES).add_class("labkit-boxes")
-
-    def _filled(self, _: object = None) -> None:
-        values = self._values()
-        filled = zip(self.boxes, values, self.answers.values(), strict=True)
-        for mark, (box, value, answer) in zip(self.marks, filled, strict=True):
-            mark.value = judged(value, answer) if box.value.strip() else ""
+    def _filled(self, _: object) -> None:
+        filled = zip(self.marks, self.boxes, self.answers.values(), strict=True)
+        for mark, box, answer in filled:
+            text = box.value.strip()
+            mark.value = judged(number(text), answer) if text else ""
         done = all(mark.value == RIGHT for mark in self.marks)
         self.line.value = f"<i>{ALL if done else FILL}</i>"
-        if self._draw:
-            self.plot.changed()
-
-    def _values(self) -> list[float]:
-        return [number(box.value) for box in self.boxes]
 
     @property
     def figure(self) -> Page:
@@ -90,11 +63,6 @@ class Boxes(Shown):
         pairs = (f"{title} = {answer:g}" for title, answer in self.answers.items())
         said = ", ".join(pairs)
         return Page(f"<p class='labkit-boxes'>{html.escape(said)}</p>", said)
-
-    def _ipython_display_(self):
-        super()._ipython_display_()
-        if self._draw and not self.interactive:
-            self._draw(list(self.answers.values())).display()
 
 
 def number(text: str) -> float:
