@@ -3,7 +3,6 @@
 import html
 import json
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,10 @@ from ipywidgets import HTML, Button, FloatProgress, HBox, VBox
 from labkit.instruments import Trace
 from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.figures.plot import Plot
-from labkit.lab.panels.figures.shown import Page, Shown, close, loop_here
-from labkit.lab.panels.live.cells import MIN_SLEEP, begin, replace_earlier, run
+from labkit.lab.panels.figures.shown import Page, Shown, close
+from labkit.lab.panels.live.cells import replace_earlier
 from labkit.lab.panels.live.run import Chance
+from labkit.lab.panels.live.stepper import Stepper
 
 RECORDS = Path(__file__).parents[1] / "records"  # by `labkit run NAME --record`
 FOLDER = "measured"  # of a run, where `--record` finds what it measured
@@ -112,14 +112,12 @@ class Measured(Shown):
         self.parameters = json.loads(json.dumps(parameters))
         self.rows, self.finding = pd.DataFrame(), None
         self.recorded = {}  # the header of the record
-        self._turn, self._todo, self._found = None, None, []
         self.widget = self.error = None
         if measurement.record.is_file():
             record = Trace.load(measurement.record)
             self.recorded = record.header
             self._take(record.rows)
         if interactive:
-            self.loop = loop_here()
             self._build()
             replace_earlier(self)
         else:
@@ -146,65 +144,55 @@ class Measured(Shown):
 
     def _build(self) -> None:
         self._button = Button(layout={"width": "auto"})
-        self._button.on_click(lambda _: self.pause() if self._turn else self.start())
+        self._button.on_click(lambda _: self._press())
         self._bar = FloatProgress(max=1.0, layout={"width": "160px"})
         self._said, self._below = HTML(), HTML()
         line = HBox([self._button, self._bar], layout={"flex_flow": "row wrap"})
         self.plot = Plot(lambda: self.figure)
         parts = [self._said, line, self.plot, self._below]
         self.widget = VBox(parts).add_class("labkit-measured")
-        self._rest()
+        self.stepper = Stepper(self._slices, on_status=self._tell, interactive=False)
 
-    def start(self) -> None:
-        """Measure on the loop of the cells, or go on."""
-        if self._todo is None:
-            self._todo, self._found = self.measurement.measure(**self.parameters), []
-            self._chance, self.error = Chance(), None
-        self._turn = turn = object()
-        self._bar.layout.visibility = "visible"
-        self._button.description, self._button.icon = "Pause", "pause"
-        # Kept, for the event loop itself holds tasks only weakly.
-        self._task = begin(run(weakref.ref(self), turn), self.loop or loop_here())
+    def _press(self) -> None:
+        """Measure, or go on; pause what runs."""
+        if self.stepper.running:
+            return self.stepper.pause()
+        if self.stepper.over:
+            self.stepper.reset()
+        return self.stepper.start()
 
-    def pause(self) -> None:
-        """Stop before the next slice."""
-        self._turn = None
-        self._button.description, self._button.icon = "Go on", "play"
-
-    def take(self, turn: object) -> float | None:
-        """Work for a tenth of a second; return the seconds to the next, or None."""
-        if self._turn is not turn or self.widget.comm is None:
-            return None
-        end = time.monotonic() + SLICE
-        try:
-            with self._chance:
-                while True:
-                    found = next(self._todo)
+    def _slices(self) -> Iterator[float]:
+        """Measure, and yield the share that is done, a tenth of a second at a time."""
+        todo, chance = iter(self.measurement.measure(**self.parameters)), Chance()
+        rows, share, goes_on = [], 0.0, True
+        while goes_on:
+            end = time.monotonic() + SLICE
+            with chance:
+                for found in todo:
                     if isinstance(found, Mapping):
-                        self._found.append(dict(found))
+                        rows.append(dict(found))
                     else:
-                        self._bar.value = found
+                        share = found
                     if time.monotonic() >= end:
-                        return MIN_SLEEP
-        except StopIteration:
-            return self._end()
-        except Exception as error:  # nobody awaits the task: the line tells
-            self.error = error
-            return self._end()
+                        break
+                else:
+                    goes_on = False
+            yield share
+        self.recorded = {}
+        self._take(rows)
+        self.plot.changed()
 
-    def _end(self) -> None:
-        self._turn = self._todo = None
-        if self.error is None:
-            self.recorded = {}
-            self._take(self._found)
-            self.plot.changed()
-        self._rest()
-
-    def _rest(self) -> None:
-        """Say what is known while nothing is measured."""
-        self._bar.layout.visibility, self._button.icon = "hidden", "play"
-        self._button.description = f"Measure (about {self.measurement.seconds} s)"
-        self._said.value, self._below.value = self._words, self._table
+    def _tell(self, stepper: Stepper) -> None:
+        """Say how far it is, and what is known while nothing is measured."""
+        running, self.error = stepper.running, stepper.error
+        begun = running or (stepper.position and not stepper.over)
+        rest = "Go on" if begun else f"Measure (about {self.measurement.seconds} s)"
+        self._button.description = "Pause" if running else rest
+        self._button.icon = "pause" if running else "play"
+        self._bar.value = stepper.record or 0.0
+        self._bar.layout.visibility = "visible" if begun else "hidden"
+        if not begun:
+            self._said.value, self._below.value = self._words, self._table
 
     @property
     def _words(self) -> str:
@@ -258,7 +246,7 @@ class Measured(Shown):
 
     def close(self) -> None:
         """Stop for good and leave the page, as when the panel's cell runs again."""
-        self._turn = None
+        self.stepper.pause()
         close(self.widget)
 
     def __repr__(self) -> str:

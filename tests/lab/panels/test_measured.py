@@ -105,15 +105,15 @@ def test_the_button_measures_in_slices_that_can_be_paused(recorded, monkeypatch)
     async def press():
         shown = Measured(LARGE, **GIVEN | {"runs": 12})
         shown._button.click()
-        await until(lambda: len(shown._found) > 3)
+        await until(lambda: shown.stepper.position > 3)
         shown._button.click()
-        count = len(shown._found)
+        count = shown.stepper.position
         assert shown._button.description == "Go on"
         torch.randn(5)  # what another cell draws changes nothing
         await asyncio.sleep(0.05)
-        assert len(shown._found) == count
+        assert shown.stepper.position == count
         shown._button.click()
-        await until(lambda: shown._turn is None)
+        await until(lambda: shown.stepper.over)
         return shown
 
     torch.manual_seed(5)
@@ -133,7 +133,7 @@ def test_an_error_is_told_and_the_record_stays(recorded):
         broken = Measurement("large", LARGE.claim, 2, fails, judge, figure)
         shown = Measured(broken, **GIVEN)
         shown._button.click()
-        await until(lambda: shown._turn is None)
+        await until(lambda: shown.stepper.over)
         return shown
 
     shown = asyncio.run(press())

@@ -239,13 +239,13 @@ class LiveLab(Shown):
             self.scene.show(now=row["pictures"])
         self._wake()
 
-    def _tell(self) -> None:
+    def _tell(self, stepper: Stepper) -> None:
         """Write the status of the newest row; not at each row, to spare the page."""
         if self._row is None:
             return
         if self.experiment.status:
             self.note.value = self.experiment.status(self._row)
-        if self._over:
+        if stepper.over:
             self._compare()
 
     def _restart(self) -> None:
@@ -269,7 +269,7 @@ class LiveLab(Shown):
         with self.stepper.between_steps():
             restarting = [name for name in changed if self.controls.knobs[name].restart]
             question = self._asked(changed)
-            if self._over or restarting:
+            if self.stepper.over or restarting:
                 self._question = question
                 self._begin_anew(restarting or changed)
                 self._question = None
@@ -279,10 +279,6 @@ class LiveLab(Shown):
             if self._row is None:
                 self._open()
             self._wake()
-
-    @property
-    def _over(self) -> bool:
-        return self.stepper.exhausted or self.stepper.error is not None
 
     def _asked(self, changed: Sequence[str]) -> Question | None:
         """Return what one turned knob asks, if it is about something."""
@@ -295,12 +291,12 @@ class LiveLab(Shown):
     def _can_answer(self, name: str) -> bool:
         """Whether what a turn does now can be said afterwards, of it alone."""
         with self.stepper.between_steps():
-            anew = self._over or self.controls.knobs[name].restart
+            anew = self.stepper.over or self.controls.knobs[name].restart
             return not self.turns.open and (anew or self.turns.level())
 
     def _begin_anew(self, names: Sequence[str]) -> None:
         """Restart; what ran, or had run to its end before the eyes of someone, runs."""
-        why = ", which had ended" * self._over
+        why = ", which had ended" * self.stepper.over
         seen = self.interactive and self.stepper.exhausted and self.stepper.loop
         running = self.stepper.running or seen
         self.stepper.reset()

@@ -28,8 +28,8 @@ class Stepper(Shown):
     make_records : callable, returns a fresh generator that yields a record per step
     on_record : callable, is given each new record as soon as it was drawn
     on_reset : callable, called before `make_records` is called again
-    on_status : callable, called when the status line is written: of a running loop,
-        at most ten times a second
+    on_status : callable, is given the stepper when the status line is written: of a
+        running loop, at most ten times a second
     interactive : bool, make buttons; otherwise a static line is shown
     speed : int or "max", steps per second of Run at first, one of ``SPEEDS``
     beside : sequence of widgets, shown in the line of the status
@@ -57,7 +57,7 @@ class Stepper(Shown):
         *,
         on_record: Callable[[Any], object] | None = None,
         on_reset: Callable[[], object] | None = None,
-        on_status: Callable[[], object] | None = None,
+        on_status: Callable[["Stepper"], object] | None = None,
         interactive: bool = True,
         speed: int | str = "max",
         beside: Sequence[widgets.Widget] = (),
@@ -81,6 +81,11 @@ class Stepper(Shown):
     def running(self) -> bool:
         """Whether a loop runs."""
         return self._turn is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether there is no further record before a reset."""
+        return self.exhausted or self.error is not None
 
     @property
     def status(self) -> str:
@@ -229,13 +234,12 @@ class Stepper(Shown):
         if not (force or now >= self._next_status):
             return
         self._next_status = now + MIN_INTERVAL
-        self._on_status()
+        self._on_status(self)
         if self.widget is None:
             return
         self._label.value = self.status
-        over = self.running or self.error is not None or self.exhausted
         for name in ("step", "run"):
-            self._buttons[name].disabled = over
+            self._buttons[name].disabled = self.running or self.over
         self._buttons["pause"].disabled = not self.running
 
     @property
