@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from labkit.check import check_device
 from labkit.lab.datasets import available
 from labkit.lab.runs.jobs import (
     SOURCE,
@@ -140,13 +141,19 @@ def check(
             "results name the commit that computed them, and git gives none for "
             f"{SOURCE}; install git, or work in a clone"
         )
-    check_device(study, device)
+    takes = inspect.signature(study.work).parameters
+    try:
+        check_device(device)
+    except ValueError as error:
+        raise RunRefused(str(error)) from error
+    if device != "cpu" and "device" not in takes:
+        raise RunRefused(f"{study.name} computes on the CPU alone, not on {device!r}")
     path = results.path_of(study, results_dir)
     recorded, _ = results.read(path)
     check_folder(path.parent)
     check_folder(out)
     every = available()
-    default = inspect.signature(study.work).parameters.get("data")
+    default = takes.get("data")
     for unit in (unit for unit in units if unit not in recorded):
         data = study.units[unit].get("data", default and default.default)
         if data in every and not every[data].here:
@@ -155,12 +162,6 @@ def check(
                 f"'python -c \"from labkit.lab import load; load({data!r})\"' "
                 "downloads it, or set LABKIT_DATA to the folder that has it"
             )
-
-
-def check_device(study: Study, device: str) -> None:
-    """Raise an error if a study cannot compute on a device."""
-    if device != "cpu" and "device" not in inspect.signature(study.work).parameters:
-        raise RunRefused(f"{study.name} computes on the CPU alone, not on {device!r}")
 
 
 def do_unit(

@@ -135,7 +135,6 @@ def test_a_unit_computes_on_the_device_that_is_named(tmp_path, monkeypatch):
     each = replace(small("rtrl/table2-3"), work=work)
     monkeypatch.setattr(units, "find_study", lambda _: each)
     here = each.name, "small", str(tmp_path / "results"), str(tmp_path)
-    units.check_device(each, "cpu:0")
     with pytest.raises(KeyboardInterrupt):
         units.do_unit(*here, "cpu:0")
     with pytest.raises(RunRefused, match=r'"device": "cpu:0".*, not of'):
@@ -143,9 +142,18 @@ def test_a_unit_computes_on_the_device_that_is_named(tmp_path, monkeypatch):
     assert units.here("cpu:0")["device"].startswith("cpu:0; cpu, ")
 
 
-def test_a_device_that_a_study_cannot_use_is_refused_before_the_work():
-    with pytest.raises(RunRefused, match="tables1-2 computes on the CPU alone, not on"):
-        units.check_device(ALL["rls/tables1-2"], "cuda")
+@pytest.mark.parametrize(
+    ("name", "device", "message"),
+    [
+        ("rls/tables1-2", "cpu:0", "computes on the CPU alone, not on 'cpu:0'"),
+        ("rtrl/table2-3", "cuda:99", "a device of this torch, got 'cuda:99'"),
+    ],
+)
+def test_a_device_that_cannot_be_used_is_refused(name, device, message, tmp_path):
+    options = "--device", device, "--out", str(tmp_path / "out")
+    told = CliRunner().invoke(app, ["run", name, *options])
+    assert told.exit_code == 2 and message in told.output
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_unit_that_is_at_work_elsewhere_is_left_to_it(tmp_path):
