@@ -4,7 +4,7 @@
 #   PIP_FLAGS=...          handed to every pip install, say for another build of torch
 #   TREES="before after"   make lines: the source trees to weigh, this one by default
 #   DEVICE=cuda JSON=file  make bench on a GPU, its results written to a file
-#   PART=b                 make gpu: one part alone, each at most nine minutes
+#   PART=b                 make gpu: one part alone
 #   DOCS=build/docs        where make docs puts the site together
 #   ROOMS="rls rtrl"       the rooms that its API has pages of, all by default
 #   LABKIT_DATA=/data      a folder with the real data sets; tests that need them run
@@ -113,7 +113,7 @@ bench: .venv/.stamp ## Run the benchmarks, ratios side by side; the summary come
 	  $(if $(JSON),--json=$(JSON))
 
 # Without .venv and without installation: a lent machine has a torch of its own.
-gpu: ## Check and time everything on a GPU, from the source tree; PART=a..d, DEVICE=cpu
+gpu: ## Check and time everything on a GPU, from the source tree; PART=a..e, DEVICE=cpu
 	@PYTHONPATH=. $(PYTHON) benchmarks/gpu.py --device=$(if $(filter file,$(origin DEVICE)),cuda,$(DEVICE)) \
 	  $(if $(PART),--part=$(PART)) $(if $(JSON),--json=$(JSON))
 

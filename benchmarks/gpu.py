@@ -1,4 +1,4 @@
-"""What a GPU shows, in parts that each end within nine minutes and can be resumed.
+"""What a GPU shows, in parts that go on where they were cut off.
 
     PYTHONPATH=. python benchmarks/gpu.py [--device cuda] [--part a] [--json FILE]
 
@@ -9,7 +9,8 @@ each, and leaves out those that FILE has from the same device, torch and commit.
     a  every step function, in float64 and float32, beside the CPU's numbers
     b  OK's own decomposition beside LAPACK's: sizes 2 to 33, hard matrices among them
     c  recorded steps (CUDA graphs) beside plain ones, 1,000 steps, settings turned
-    d  milliseconds and kernels of every step
+    d  the kernels of a training step of Table 2, their microseconds beside a floor
+    e  what TF32 costs there: the bias of 3,200 draws of a gradient
 
 The benchmarks run there by ``make bench DEVICE=cuda``.
 """
@@ -17,13 +18,12 @@ The benchmarks run there by ``make bench DEVICE=cuda``.
 import argparse
 import json
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 
 import torch
@@ -34,8 +34,16 @@ from benchmarks import shared
 from labkit import rls, rtrl
 from labkit.clock import Clock
 from labkit.lab.books.rls_training import dense_network
+from labkit.lab.books.rtrl_training import (
+    estimates,
+    make_learner,
+    new_network,
+    read_text,
+    train_network,
+)
 from labkit.lab.runs.jobs import commit
 from labkit.scale import graphed
+from reproduction.rtrl_online import tensor_cores
 from tests.device.rows import in_dtype, numbers, seeded, two
 from tests.device.table import STEPS
 
@@ -45,6 +53,10 @@ ORDERS = range(2, 34)  # of the matrices of part b
 # from float64, and at least 1e-5 of the largest number. The CPU's difference is the
 # largest of a few runs whose data differ by rounding: one run may be right by chance.
 EXACT, FACTOR, LEAST, NUDGES = 1e-6, 10.0, 1e-5, range(4)
+# Parts d and e: units; steps that are timed, kernels that are shown; updates before the
+# draws, draws of the gradient, steps before it, and the largest ratio without a bias.
+HIDDEN, TIMED, SHOWN = 256, 10, 12
+UPDATES, DRAWS, AFTER, BIASED = 200, 3200, 25, 3.0
 
 
 class HostDraws(TorchFunctionMode):
@@ -188,21 +200,32 @@ def recorded_rls(device: torch.device, record: Callable | None) -> list[Tensor]:
     return [p.detach().cpu().double() for p in model.parameters()]
 
 
+def training(
+    method: str,
+    hidden: int,
+    task: rtrl.CopyTask | rtrl.CharStream,
+    *,
+    device: torch.device,
+    record: Callable | None,
+) -> tuple[rtrl.Learner, torch.optim.Adam, Iterator[rtrl.Record]]:
+    """Return a learner of rank 8, its optimiser, and the steps of its training."""
+    network = new_network(task.input_size, hidden, device=device)
+    batch = task.batch_size
+    learner = make_learner(method, 8, network.cell, batch_size=batch, seed=0)
+    adam = network.adam(1e-3, capturable=device.type == "cuda")
+    steps = rtrl.train(learner, network.readout, task, optimizer=adam, record=record)
+    return learner, adam, steps
+
+
 def recorded_rtrl(
-    device: torch.device, record: Callable | None, name: str
+    device: torch.device, record: Callable | None, method: str
 ) -> list[Tensor]:
     """Return the weights after 1,000 steps of a learner, a rate turned."""
-    cell = rtrl.RHNCell(4, 16, generator=seeded()).to(device)
-    readout = rtrl.Readout(16, 4, generator=seeded()).to(device)
-    random = seeded(device.type)
-    learner = rtrl.LEARNERS[name].make(cell, batch_size=8, generator=random)
-    weights = [cell.weight, *readout.parameters()]
-    optimizer = torch.optim.Adam(weights, lr=1e-3, capturable=True)
     task = rtrl.CopyTask(8, generator=seeded(device.type), device=device)
-    run = rtrl.train(learner, readout, task, optimizer=optimizer, record=record)
-    for row in islice(run, 1000):
-        optimizer.param_groups[0]["lr"] = 3e-4 if row.step > 500 else 1e-3
-    return [w.detach().cpu().double() for w in weights]
+    _, adam, steps = training(method, 16, task, device=device, record=record)
+    for row in islice(steps, 1000):
+        adam.param_groups[0]["lr"] = 3e-4 if row.step > 500 else 1e-3
+    return [w.detach().cpu().double() for w in adam.param_groups[0]["params"]]
 
 
 def recorded(device: torch.device) -> Iterator[tuple[str, Callable[[], dict]]]:
@@ -220,55 +243,93 @@ def recorded(device: torch.device) -> Iterator[tuple[str, Callable[[], dict]]]:
         return {"ok": gap <= 1e-4, "largest difference": gap, **ms}
 
     works = {"RLS": recorded_rls}
-    works |= {name: partial(recorded_rtrl, name=name) for name in ("UORO", "OK")}
+    works |= {name: partial(recorded_rtrl, method=name) for name in ("UORO", "OK")}
     for name, work in works.items() if device.type == "cuda" else ():
         yield f"{name}, recorded", partial(measure, work)
 
 
-def speeds(device: torch.device) -> Iterator[tuple[str, Callable[[], dict]]]:
-    """Part d: each step's milliseconds, the least of five, and its kernels."""
+def kernels(device: torch.device) -> Iterator[tuple[str, Callable[[], dict]]]:
+    """Part d: on a GPU the kernels of a recorded step, on the CPU its operators."""
+    record = graphed if device.type == "cuda" else None
 
-    def measure(row):
-        laps, clock = [], Clock(device)
-        with in_dtype(), suppress(StopIteration):  # some end before
-            prepare, step = two(row.make(str(device)))
-            for _ in range(6):
-                prepare()
-                with clock:
-                    step()
-                laps.append(clock.lap)
-        found = {"ok": True, "ms": 1e3 * min(laps[1:] or laps)}
-        if device.type == "cuda":
-            prepare, step = two(row.make(str(device)))
-            prepare()
-            with torch.profiler.profile() as profile, clock:
-                step()
-            kinds = [event.device_type.name for event in profile.events()]
-            found["kernels"] = kinds.count("CUDA")
-        return found
+    def measure(method, tf32):
+        text = read_text("text", device)
+        task = rtrl.CharStream(text.tokens, len(text.symbols), 32, device=device)
+        learner, _, steps = training(method, HIDDEN, task, device=device, record=record)
+        room = torch.empty_like(learner.A)
+        both = (lambda: next(steps)), (lambda: room.copy_(learner.A))
+        with tensor_cores(tf32):
+            laps, copies = shared.laps(device, TIMED, both)
+            with torch.profiler.profile() as profile:
+                next(steps)
+        found = [
+            (event.self_cpu_time_total + event.self_device_time_total, event)
+            for event in profile.key_averages()
+            if event.device_type.name == device.type.upper()
+        ]
+        found.sort(key=itemgetter(0), reverse=True)
+        for us, event in found[:SHOWN]:
+            print(f"{us:10.1f} us {event.count:4} x {event.key[:60]}")
+        return {
+            "ok": True,
+            "ms": 1e3 * min(laps),
+            "copy of A, ms": 1e3 * min(copies),
+            "kernels": sum(event.count for _, event in found),
+            "us": {event.key: us for us, event in found},
+        }
 
-    for name, row in STEPS.items():
-        yield f"{name}, speed", partial(measure, row)
+    for tf32 in (False, True) if record else (False,):
+        for method in ("OK", "KF-AVG"):
+            words = "TF32" if tf32 else "float32"
+            yield f"8-{method}, {words}, kernels", partial(measure, method, tf32)
 
 
-PARTS = {"a": steps, "b": decompositions, "c": recorded, "d": speeds}
+def bias(device: torch.device, tf32: bool) -> dict:
+    """Compare the mean of N draws of 8-OK's gradient with the exact one.
+
+    Without a bias the square of their distance is about the draws' variance over N.
+    """
+    text = read_text("text", device)
+    *_, (_, network) = train_network(text, HIDDEN, updates=UPDATES)
+    total, squares = 0, 0
+    for seed in range(DRAWS // 32):
+        learner = make_learner("OK", 8, network.cell, batch_size=32, seed=seed)
+        with tensor_cores(tf32):
+            *_, (drawn, _) = islice(estimates(network, {"": learner}, text), AFTER)
+        drawn = drawn[""].double()
+        total, squares = total + drawn.sum(0), squares + drawn.square().sum()
+    *_, (_, exact) = islice(estimates(network, {}, text), AFTER)
+    mean, exact = total / DRAWS, exact.double()
+    variance = (squares / DRAWS - mean.square().sum()) / (DRAWS - 1)
+    ratio = float((mean - exact).square().sum() / variance)
+    along = float((mean * exact).sum() / exact.square().sum())
+    return {"ok": ratio <= BIASED, "square / variance": ratio, "along": along}
 
 
-def do(part: str, device: torch.device, file: Path, seconds: float) -> bool:
-    """Do what is left of a part; return whether all of it is done and right."""
+def rounding(device: torch.device) -> Iterator[tuple[str, Callable[[], dict]]]:
+    """Part e: 8-OK in TF32 beside float32; a CPU has no TF32."""
+    for tf32 in (False, True) if device.type == "cuda" else ():
+        yield (
+            f"8-OK, {'TF32' if tf32 else 'float32'}, bias",
+            partial(bias, device, tf32),
+        )
+
+
+PARTS = {"a": steps, "b": decompositions, "c": recorded, "d": kernels, "e": rounding}
+
+
+def do(part: str, device: torch.device, file: Path) -> bool:
+    """Do what is left of a part; return whether all of it is right."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     where = {"device": name, "torch": torch.__version__, "commit": commit()}
     lines = file.read_text("utf-8").splitlines() if file.is_file() else ()
     known = {r["name"]: r for r in map(json.loads, lines) if {**r, **where} == r}
-    start, right, count = time.monotonic(), 0, 0
+    right, count = 0, 0
     for name, measure in PARTS[part](device):
         count += 1
         if name in known:
             right += known[name]["ok"]
             continue
-        if time.monotonic() - start > seconds:
-            print(f"part {part}: the time is over; the same command goes on")
-            return False
         try:
             found = measure()
         except Exception as problem:
@@ -288,12 +349,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--device", type=shared.known, default="cuda")
     parser.add_argument("--part", choices=PARTS, help="all of them if not given")
     parser.add_argument("--json", type=Path, default=FILE)
-    parser.add_argument("--seconds", type=float, default=540, help="of a part, at most")
     args = parser.parse_args(arguments)
     args.json.parent.mkdir(parents=True, exist_ok=True)
     shared.begin(args, "float64 and float32")
     parts = args.part or PARTS
-    return int(not all([do(p, args.device, args.json, args.seconds) for p in parts]))
+    return int(not all([do(p, args.device, args.json) for p in parts]))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 It puts the maps, the Krylov loop and a whole step beside what they cannot avoid, in
 turns, so that all see the same noise of the machine; best time of each, one thread,
-float32, CURVES' net (784-400-200-100-50-25-6 mirrored), batch 250.
+float32, CURVES' net (784-400-200-100-50-25-6 mirrored), batch 250. LSMR is damped and
+preconditioned; loss and backward pass are autograd's.
 """
 
 import torch
@@ -44,7 +45,9 @@ def product_floor(point):
     return run
 
 
-def speed(args):
+def main():
+    """Read the command line and print the table."""
+    args = shared.parser(__doc__, 20).parse_args()
     device = shared.begin(args, f"float32, best of {args.repeats}")
     g = torch.Generator().manual_seed(0)
     net = Autoencoder(CURVES, incoming=20, generator=g).to(device)
@@ -96,28 +99,15 @@ def speed(args):
         "step": step,
     }
     times = shared.laps(device, args.repeats, functions.values())
-    t = {n: 1e3 * min(laps) for n, laps in zip(functions, times, strict=True)}
+    t = {n: min(laps) for n, laps in zip(functions, times, strict=True)}
 
-    print(f"net {'-'.join(map(str, CURVES))}, batch {N}; loss+backward by autograd")
-    print(f"{'what':52s} {'ms':>8s} {'floor ms':>9s} {'ratio':>6s} {'bar':>5s}")
     pairs = ITERATIONS + 1
-
-    def line(what, time, floor, bar):
-        ratio = time / floor
-        verdict = "yes" if ratio <= bar else "NO"
-        print(f"{what:52s} {time:8.2f} {floor:9.2f} {ratio:6.2f} {bar:5.2f}  {verdict}")
-        shared.note(what, ms=time, ratio=ratio)
-
-    line("A then A' / their matmuls", t["pair"], t["matmuls"], 1.15)
-    what = f"LSMR, damped, preconditioned, warm / its {pairs} products"
-    line(what, t["lsmr"], t["products"], 1.25)
-    what = f"SHF step, {PRODUCTS} products in all / one loss+backward"
-    line(what, t["step"], t["gradient"], 12.0)
-
-
-def main():
-    args = shared.parser(__doc__, 20).parse_args()
-    speed(args)
+    for what, time, floor, bar in (
+        ("A then A' / their matmuls", "pair", "matmuls", 1.15),
+        (f"LSMR, warm / its {pairs} products", "lsmr", "products", 1.25),
+        (f"SHF step, {PRODUCTS} products / loss+backward", "step", "gradient", 12.0),
+    ):
+        shared.tell(what, seconds=t[time], ratio=t[time] / t[floor], most=bar)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def make_step(method, network, shape, device):
     def step():
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
-        found = noise.variance if noise else None
+        found = noise and noise.variance
         optimizer.step()
         return found
 
@@ -72,33 +72,23 @@ def period(step) -> None:
 
 
 def compare(name, repeats, device):
-    """Print each method's step, its ratio to the plain one, and what it found."""
+    """Print each method's step and its ratio to the plain one."""
     methods = ["plain", *BARS]
     steps = {method: make_step(method, *SETTINGS[name], device) for method in methods}
-    found = {method: step() for method, step in steps.items()}
     periods = [partial(period, step) for step in steps.values()]
     times = dict(zip(methods, shared.laps(device, repeats, periods), strict=True))
     for method, laps in times.items():
-        ms = 1e3 * median(laps) / EVERY
+        seconds = median(laps) / EVERY
         pairs = zip(laps, times["plain"], strict=True)
         ratio = median(lap / plain for lap, plain in pairs)
-        line, bar = (
-            f"{name:24}{method:12}{ms:9.3f}{ratio:8.2f}",
-            BARS.get(method),
-        )
-        line += f"{bar:6.1f}  {'yes' if ratio <= bar else 'NO':6}" if bar else " " * 14
-        print(line + (f"{found[method]:.6g}" if found[method] is not None else ""))
-        shared.note(f"{name}, {method}", ms=ms, ratio=ratio)
+        words, bar = f"{name}, {method}", BARS.get(method)
+        shared.tell(words, seconds=seconds, ratio=ratio, most=bar)
 
 
 def main():
     """Read the command line and print the table."""
     args = shared.parser(__doc__, 6).parse_args()
     shared.begin(args, f"median of {args.repeats}")
-    print(
-        f"{'network, batch 128':24}{'method':12}{'ms':>9}{'ratio':>8}{'bar':>6}"
-        "  holds V"
-    )
     for name in SETTINGS:
         compare(name, args.repeats, args.device)
 

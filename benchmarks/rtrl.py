@@ -43,7 +43,7 @@ SETTINGS = [
 
 
 def measure(setting, device, repeats):
-    """Seconds of floor and step, and the floor's operations."""
+    """Seconds of floor and step."""
     g = torch.Generator(device).manual_seed(0)
     cell = RHNCell(INPUTS, setting.n, generator=g, device=device)
     learner = LEARNERS[setting.method].make(
@@ -66,30 +66,17 @@ def measure(setting, device, repeats):
     A = torch.randn(setting.b, setting.n, columns, generator=g, device=device)
     out = torch.empty_like(A)
     both = partial(torch.bmm, H, A, out=out), step
-    floor, seconds = (min(laps) for laps in shared.laps(device, repeats, both))
-    return floor, seconds, 2 * setting.b * setting.n**2 * columns
+    return [min(laps) for laps in shared.laps(device, repeats, both)]
 
 
 def main():
     args = shared.parser(__doc__, 40).parse_args()
-    repeats = args.repeats
-
-    device = shared.begin(args, f"float32, best of {repeats}")
-    print(
-        f"{'learner':10s} {'n':>4s} {'b':>3s} {'floor ms':>9s} {'GFLOP':>7s} "
-        f"{'GF/s':>7s} {'step ms':>9s} {'ratio':>6s} {'target':>6s}  holds"
-    )
+    device = shared.begin(args, f"float32, best of {args.repeats}")
     for s in SETTINGS:
-        floor, seconds, flops = measure(s, device, repeats)
-        line = f"{label(s.method, s.rank):10s} {s.n:4d} {s.b:3d} "
+        floor, seconds = measure(s, device, args.repeats)
         name = f"{label(s.method, s.rank)}, n = {s.n}, b = {s.b}"
-        shared.note(name, ms=1e3 * seconds, ratio=seconds / floor)
-        ratio = seconds / floor
-        print(
-            line + f"{1e3 * floor:9.3f} {flops / 1e9:7.3f} {flops / floor / 1e9:7.1f} "
-            f"{1e3 * seconds:9.3f} {ratio:6.2f} {s.target:6.1f}  "
-            f"{'yes' if ratio <= s.target else 'NO'}"
-        )
+        shared.tell(f"{name}, its product", seconds=floor)
+        shared.tell(name, seconds=seconds, ratio=seconds / floor, most=s.target)
 
 
 if __name__ == "__main__":

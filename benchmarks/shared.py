@@ -20,17 +20,10 @@ _kept = {"file": None}
 def parser(text: str, repeats: int = 1) -> argparse.ArgumentParser:
     """A parser that knows ``--device``, ``--json`` and ``--repeats``."""
     made = argparse.ArgumentParser(description=text.splitlines()[0])
-    made.add_argument("--repeats", type=count, default=repeats, help="rounds")
+    made.add_argument("--repeats", type=int, default=repeats, help="rounds")
     made.add_argument("--device", type=known, default=known("cpu"))
     made.add_argument("--json", type=Path, help="append every result to this file")
     return made
-
-
-def count(text: str) -> int:
-    """A number of at least 1."""
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be >= 1, got {text}")
-    return int(text)
 
 
 def known(name: str) -> torch.device:
@@ -55,12 +48,30 @@ def begin(args, *words: str, threads: int = 1) -> torch.device:
     return args.device
 
 
-def note(name: str, **numbers) -> None:
-    """Keep a result, if a file was named: what it is of, and its numbers."""
-    said = dict(_kept)
+def tell(
+    name: str,
+    *,
+    seconds: float | None = None,
+    ratio: float | None = None,
+    most: float | None = None,
+) -> None:
+    """Print a result, and keep it if a file was named.
+
+    ``ratio`` is to what it cannot avoid or is compared with, and should be at most
+    ``most``.
+    """
+    ms, words = seconds and 1e3 * seconds, f"{name:56}"
+    if ms is not None:
+        words += f"{ms:12.3f} ms"
+    if ratio is not None:
+        words += f"{ratio:9.3f} times"
+    if most is not None:
+        words += f", at most {most}: {'yes' if ratio <= most else 'NO'}"
+    print(words, flush=True)
+    said = _kept | {"name": name, "ms": ms, "ratio": ratio}
     if file := said.pop("file"):
         with file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(said | {"name": name} | numbers) + "\n")
+            lines.write(json.dumps(said) + "\n")
 
 
 def laps(

@@ -73,17 +73,14 @@ def bits_on(network: Network, data: str, split: str, streams: int = 64) -> float
             state = cell.linearise(each, state).state
             seen.append(cell.hidden(state))
         log_p = network.readout(torch.stack(seen)).log_softmax(-1)
-        pairs = zip(log_p, target, strict=True)
-        loss = [nll_loss(predicted, right) for predicted, right in pairs]
-        return torch.stack(loss), state
+        return nll_loss(log_p.mT, target, reduction="none"), state
 
     if device.type == "cuda":
         read = graphed(read, device=device)
     for some, target in zip(symbols.split(CHUNK), following.split(CHUNK), strict=True):
         loss, state = read(eye[some], target, state)
         losses.append(loss)
-    bits = [loss / math.log(2) for loss in torch.cat(losses).tolist()]
-    return sum(bits) / len(bits)
+    return float(torch.cat(losses).double().mean()) / math.log(2)
 
 
 def online(
@@ -144,8 +141,8 @@ def online(
                 row |= {"bits": sum(recent) / len(recent), "level": task.level}
                 if data != "copy":
                     row["valid"] = bits_on(network, data, "valid")
-                if data != "copy" and done == steps:
-                    row["test"] = bits_on(network, data, "test")
+                    if done == steps:
+                        row["test"] = bits_on(network, data, "test")
                 rows, recent = [*rows, row], []
             state = {name: part.state_dict() for name, part in parts.items()}
             checkpoint.save(state | {"rows": rows, "steps": done, "recent": recent})

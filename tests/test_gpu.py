@@ -1,5 +1,6 @@
 """``make gpu`` on a CPU: its parts run, go on where they were cut off, and can fail."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,12 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def small(monkeypatch):
-    """A few rows, and small matrices."""
+    """A few rows, small matrices, and few units and steps."""
     few = dict(list(STEPS.items())[::12])
     monkeypatch.setattr(gpu, "STEPS", few)
-    monkeypatch.setattr(gpu, "ORDERS", (2, 5))
+    sizes = {"ORDERS": (2, 5), "HIDDEN": 8, "TIMED": 2, "UPDATES": 4, "DRAWS": 640}
+    for name, value in sizes.items():
+        monkeypatch.setattr(gpu, name, value)
     return few
 
 
@@ -36,11 +39,11 @@ def run(file, *words):
     return gpu.main(["--device", "cpu", "--json", str(file), *words])
 
 
-@pytest.mark.parametrize("part", "abcd")
+@pytest.mark.parametrize("part", "abcde")
 def test_parts_run_and_are_done_once(small, part, tmp_path, capsys):
     file = tmp_path / "gpu.jsonl"
     assert run(file, "--part", part) == 0
-    count = {"b": 2, "c": 0}.get(part, len(small))
+    count = {"b": 2, "c": 0, "d": 2, "e": 0}.get(part, len(small))
     written = file.read_text() if count else ""
     assert len(written.splitlines()) == written.count('"ok": true') == count
     assert run(file, "--part", part) == 0
@@ -48,11 +51,42 @@ def test_parts_run_and_are_done_once(small, part, tmp_path, capsys):
     assert capsys.readouterr().out.endswith(f"part {part}: {count} of {count} right\n")
 
 
-def test_a_part_that_was_cut_off_goes_on(small, tmp_path, capsys):
-    file = tmp_path / "gpu.jsonl"
-    assert run(file, "--part", "b", "--seconds", "-1") == 1
-    assert "the same command goes on" in capsys.readouterr().out
+def test_a_part_that_was_cut_off_goes_on(small, tmp_path, monkeypatch):
+    file, whole = tmp_path / "gpu.jsonl", gpu.matrices
+
+    def stopped(q):
+        if q == 5:
+            raise KeyboardInterrupt
+        return whole(q)
+
+    with monkeypatch.context() as cut, pytest.raises(KeyboardInterrupt):
+        cut.setattr(gpu, "matrices", stopped)
+        run(file, "--part", "b")
+    before = file.read_text()
     assert run(file, "--part", "b") == 0
+    first, _ = file.read_text().splitlines(keepends=True)
+    assert first == before
+
+
+def test_the_kernels_of_a_step_are_named(small, tmp_path, capsys):
+    """On a CPU they are torch's operators."""
+    file = tmp_path / "gpu.jsonl"
+    run(file, "--part", "d")
+    assert " x aten::" in capsys.readouterr().out
+    ok, kf = map(json.loads, file.read_text().splitlines())
+    assert {"aten::bmm", "aten::linalg_svd"} <= ok["us"].keys()
+    assert ok["kernels"] > kf["kernels"] > 50 and ok["copy of A, ms"] > 0
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_a_bias_is_told_from_noise(small, factor, monkeypatch):
+    def scaled(network, learners, text):
+        for drawn, exact in whole(network, learners, text):
+            yield {name: factor * draws for name, draws in drawn.items()}, exact
+
+    whole = gpu.estimates
+    monkeypatch.setattr(gpu, "estimates", scaled)
+    assert gpu.bias(torch.device("cpu"), tf32=False)["ok"] == (factor == 1)
 
 
 @pytest.mark.parametrize("wrong", ["numbers", "an error"])

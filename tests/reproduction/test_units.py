@@ -14,7 +14,7 @@ from filelock import FileLock
 from typer.testing import CliRunner
 
 from labkit.lab.runs import RunRefused
-from reproduction import results, units
+from reproduction import results, rtrl_online, units
 from reproduction.command import CHECKOUT as ROOT, app
 from reproduction.studies import find_studies, find_study, studies
 
@@ -76,8 +76,9 @@ def test_a_unit_that_was_killed_gives_the_same_numbers(name, tmp_path):
 @pytest.mark.parametrize("name", ["rtrl/table2-online", "rtrl/fig1-copy"])
 def test_a_unit_whose_minutes_are_over_goes_on_to_the_same_numbers(name, tmp_path):
     cut, whole = tmp_path / "cut", tmp_path / "whole"
-    with pytest.MonkeyPatch.context() as patch:  # the time comes at the first save
-        patch.setattr(units, "time", stopped(at=[0.0, 1.0]))
+    with pytest.MonkeyPatch.context() as patch:  # after 75 steps, between two looks
+        patch.setattr(rtrl_online, "CHUNK", 25)
+        patch.setattr(units, "time", stopped(at=[0.0, 0.0, 0.0, 1.0]))
         assert do(name, cut, until=0.5) == units.OVER
     assert not results.path_of(small(name), cut / "results").exists()
     _, so_far = rows_in(name, cut, units.SO_FAR)
