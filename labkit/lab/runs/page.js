@@ -1,5 +1,5 @@
 // Figures of a page without a kernel: where the page is narrow, their panels stand one
-// below another. Stands after redraw.js; a figure that is played has a script of its own.
+// below another. Stands after common.js; a figure that is played has a script of its own.
 addEventListener("load", () => {
   for (const figure of document.querySelectorAll(".plotly-graph-div")) {
     const own = structuredClone(figure.layout);

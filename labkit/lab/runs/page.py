@@ -23,7 +23,7 @@ from labkit.lab.runs.run_folder import PICTURE
 PLOTLY = "application/vnd.plotly.v1+json"
 # Its own script, after that which live figures have, too: read, and not imported.
 SCRIPTS = (
-    Path(__file__).parents[1] / "panels/figures/redraw.js",
+    Path(__file__).parents[1] / "panels/figures/common.js",
     Path(__file__).with_name("page.js"),
 )
 NOTE = """This page was run without JupyterLab. Below a live panel's figure its run can

@@ -44,19 +44,14 @@ class Figure(dict):
         }
 
     def _ipython_display_(self):
-        self.display()
-
-    def display(self) -> Any:
-        """Display it; return IPython's handle of it, None outside IPython."""
         from IPython.display import display
 
-        handle = display(self._repr_mimebundle_(), raw=True, display_id=True)
+        display(self._repr_mimebundle_(), raw=True)
         if meta := self["layout"].get("meta"):
             high = self["layout"].get("height") or 0
             below = f'<p class="{BELOW} high-{high}">{html.escape(meta["caption"])}</p>'
             page = {"text/html": f"<style>{STYLE}{KEPT.format(high)}</style>{below}"}
             display(page | {"text/plain": meta["caption"]}, raw=True)
-        return handle
 
 
 def describe(figure: dict, caption: str, panels: Iterable[str]) -> Figure:

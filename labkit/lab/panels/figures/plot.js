@@ -84,23 +84,19 @@ function draggable(plot, model) {
 
 async function render({ model, el }) {
   await hearing(model);
-  const plot = document.createElement("div");
-  const line = document.createElement("p");
-  line.className = "labkit-caption";
-  plot.setAttribute("role", "img");
+  const plot = make("div", { role: "img" });
+  const line = make("p", { className: "labkit-caption" });
   // A drawing that is to become lower would give its place a scroll bar, and plotly would
   // draw the new one narrower by it.
   plot.style.overflow = "hidden";
-  const place = document.createElement("div");
-  place.append(plot);
-  el.append(place, line);
+  el.append(make("div", {}, plot), line);
 
   const draw = redrawing(async () => {
     try {
       await library(model);
       const [version, begin] = [model.get("version"), performance.now()];
       const { data, layout } = JSON.parse(model.get("figure"));
-      plot.setAttribute("aria-label", layout.meta?.alt ?? "");
+      plot.ariaLabel = layout.meta?.alt ?? "";
       line.textContent = layout.meta?.caption ?? "";
       await fit(plot, data, layout, { displaylogo: false });
       bring(el);

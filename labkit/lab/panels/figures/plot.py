@@ -13,7 +13,7 @@ import traitlets
 from ipywidgets import Widget
 
 from labkit.lab.panels.figures.captions import STYLE, as_json
-from labkit.lab.panels.figures.shown import REDRAW, loop_here
+from labkit.lab.panels.figures.shown import COMMON, loop_here
 
 WAIT = 0.1  # seconds between two figures
 MAX_SHARE = 0.2  # of the time goes to making them, however long that takes
@@ -69,7 +69,7 @@ class Plot(anywidget.AnyWidget):
     _css = STYLE + FOLDED
     # As text: of a Path anywidget keeps every widget that was ever made, to reload it.
     _esm = "".join(
-        path.read_text("utf-8") for path in (REDRAW, REDRAW.with_name("plot.js"))
+        path.read_text("utf-8") for path in (COMMON, COMMON.with_name("plot.js"))
     )
 
     def __init__(self, make: Callable[[], Mapping]):

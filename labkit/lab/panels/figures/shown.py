@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # ipykernel asks this private method of a widget's comm which thread is to answer.
 ROUTE = "_reply_subshell_for"
-REDRAW = Path(__file__).with_name("redraw.js")
+COMMON = Path(__file__).with_name("common.js")
 LOST = "No kernel answers for this panel: run this cell again."
 # Elsewhere than in JupyterLab, which alone has these classes, nothing is to be seen;
 # nor is it while a page that is loaded still waits for its panels.
@@ -74,7 +74,7 @@ def embedded(script: Path, data: object) -> str:
     """
     inside = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
     style = script.with_suffix(".css").read_text("utf-8")
-    code = "".join(each.read_text("utf-8") for each in (REDRAW, script))
+    code = "".join(each.read_text("utf-8") for each in (COMMON, script))
     return (
         f'<div class="labkit-{script.stem}">'
         f'<script type="application/json">{inside}</script></div>'

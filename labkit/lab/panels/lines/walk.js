@@ -3,18 +3,13 @@
 
 const KEYS = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }; // stops
 
-function make(tag, parts = {}, ...inside) {
-  const made = Object.assign(document.createElement(tag), parts);
-  made.append(...inside);
-  return made;
-}
-
 function walk(root, data) {
   const { stops } = data;
   const told = stops.filter((stop) => stop.equations.length);
   let [stop, turn] = [told[0] ?? stops[0], 0];
 
-  const part = (name, tag = "div") => make(tag, { className: `labkit-line-${name}` });
+  const part = (name, ...inside) =>
+    make("div", { className: `labkit-line-${name}` }, ...inside);
   const button = (name, textContent, by) =>
     make("button", { textContent, className: `labkit-line-${name}`, onclick: () => move(by) });
   const slider = (name, css, moved) => {
@@ -39,26 +34,27 @@ function walk(root, data) {
     go(there ?? ran[0]);
   };
 
-  const [status, equation] = [part("status", "p"), part("equation")];
-  const [source, values] = [part("source"), part("values")];
+  const [status, equation, source, values] = ["status", "equation", "source", "values"].map(
+    (name) => part(name),
+  );
   const every = make("input", { type: "checkbox", className: "labkit-line-every" });
   const [line, line_label] = slider("line", "labkit-line", (to) => go(walked()[to]));
   const [turns, turns_label] = slider("turn", "labkit-line-turn", (to) => go(stop, to));
-  status.setAttribute("role", "status");
+  status.role = "status";
   every.addEventListener("change", () => {
     const all = walked();
     go(all.find(({ number }) => number >= stop.number) ?? all.at(-1), turn);
   });
   every.disabled = !told.length || told.length === stops.length;
   every.checked = !told.length;
-  const bar = part("bar");
-  bar.append(button("back", "Back", -1), button("next", "Next", 1), line_label, turns_label);
-  bar.append(make("label", {}, every, " every line, not only equations"));
-  const aside = make("div", {}, equation, values);
-  const both = part("both");
-  both.append(source, aside);
-  const hint = make("p", {}, "Keys ← and → walk; a click on a line goes there.");
-  root.replaceChildren(bar, status, both, hint);
+  const buttons = [button("back", "Back", -1), button("next", "Next", 1)];
+  const all_lines = make("label", {}, every, " every line, not only equations");
+  root.replaceChildren(
+    part("bar", ...buttons, line_label, turns_label, all_lines),
+    status,
+    part("both", source, make("div", {}, equation, values)),
+    make("p", {}, "Keys ← and → walk; a click on a line goes there."),
+  );
 
   const places = data.functions.map(({ title, lines }, number) => {
     const block = make("pre", { className: "labkit-source", tabIndex: 0 });

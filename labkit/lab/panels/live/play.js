@@ -4,12 +4,6 @@
 const FRAME = 300; // ms of one step
 const REST = 1500; // ms at the end before it begins again by itself
 
-const make = (tag, parts = {}, ...inside) => {
-  const made = Object.assign(document.createElement(tag), parts);
-  made.append(...inside);
-  return made;
-};
-
 function figure_before(root) {
   return [...document.querySelectorAll(".plotly-graph-div")]
     .filter((each) => each.compareDocumentPosition(root) & Node.DOCUMENT_POSITION_FOLLOWING)

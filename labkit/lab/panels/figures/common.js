@@ -1,5 +1,12 @@
+// Stands before the scripts of live figures, of pages, and of what is embedded in pages.
+
+function make(tag, parts = {}, ...inside) {
+  const made = Object.assign(document.createElement(tag), parts);
+  made.append(...inside);
+  return made;
+}
+
 // Draws what is newest, one drawing at a time: what comes meanwhile waits for its turn.
-// Stands before the script of a live figure, of a page, and of one that plays a run.
 function redrawing(draw) {
   let [drawing, wanted] = [false, false];
   return async () => {
