@@ -88,7 +88,6 @@ class LiveLab(Shown):
         Show widgets; otherwise show the figures. In a page without a kernel a picture
         is played then at the values of knobs that ``playable`` has.
     folder, device : str, where traces are written, if anywhere; noted in the traces
-    height : int, pixels of the plots; by default as these need
 
     Attributes
     ----------
@@ -107,7 +106,6 @@ class LiveLab(Shown):
         interactive: bool = True,
         folder: str = "",
         device: str = "cpu",
-        height: int | None = None,
     ):
         self.experiment, self.problem = experiment, problem
         self.folder, self.device, self.interactive = folder, device, interactive
@@ -134,7 +132,6 @@ class LiveLab(Shown):
                 caption=experiment.caption,
                 interactive=interactive,
                 first=FIRST,
-                height=height,
                 low=bool(self.scene),
             )
         self.stepper = Stepper(

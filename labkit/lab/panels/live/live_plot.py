@@ -22,7 +22,6 @@ class LivePlot(Shown):
     caption : str, a sentence below: what to look at, and what it means; behind it
         stands whose the grey curves are
     first : int >= 1, panels drawn in a widget until `unfold`; by default all
-    height : int, pixels; by default as panels need
     low : bool, lower panels by default, as below pictures
 
     Notes
@@ -48,15 +47,13 @@ class LivePlot(Shown):
         interactive: bool = True,
         caption: str = "",
         first: int | None = None,
-        height: int | None = None,
         low: bool = False,
     ):
         self.panels = tuple(panels)
         if not panels:
             raise ValueError("a plot needs at least one panel")
         self.interactive, self._caption = interactive, caption
-        self._height, self._low = height, low
-        self._first = first if interactive else None
+        self._low, self._first = low, first if interactive else None
         self._before, self._whose = (), ""  # rows of the run before, and what it was
         self._without = ()  # rows of the same run without a turn of a knob
         self._marks = {}  # x to text
@@ -69,7 +66,7 @@ class LivePlot(Shown):
     def unfold(self, unfolded: bool = True) -> None:
         """Draw all panels, or the first ones only."""
         shown = self.panels[: None if unfolded else self._first]
-        self.drawing = Drawing(shown, height=self._height, low=self._low)
+        self.drawing = Drawing(shown, low=self._low)
         self.changed()
 
     def attach(self, trace: Trace) -> None:
