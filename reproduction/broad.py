@@ -8,19 +8,19 @@ images at a time, wherever they read them.
 import math
 import time
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from labkit.broad import NotPositiveDefinite, SharedColumns, Update
+from labkit.broad import NotPositiveDefinite, Update
 from labkit.broad.factor import add_product
 from labkit.broad.nodes import Nodes, Preparation, Recipe, draw
 from labkit.broad.ridge import with_ridge
 from labkit.broad.solvers import start_operations, update_operations
-from labkit.broad.triangular import gram, lower_solve, lower_t_solve, mm
+from labkit.broad.triangular import lower_solve, lower_t_solve
 from labkit.lab.claims import NO, YES
 from labkit.lab.problem import Problem, load_problem
 from labkit.lab.runs.jobs import Checkpoint
@@ -28,10 +28,10 @@ from reproduction import broad_streamed as streamed
 from reproduction.criteria import SEEDS, ahead, inside, of_runs, runs_of
 from reproduction.judges import Judged, by_label, words
 
-START = (*6 * [Update(10)], Update(extra=3000))
-UPDATE = Update(10, 750, 1250)
+# the nodes at the start and of an update
+WHOLE = (*6 * [Update(10)], Update(extra=3000)), Update(10, 750, 1250)
 SIXTH = (*6 * [Update(10)], Update(extra=450)), Update(10, 115, 210)  # of all columns
-SMALL_START, SMALL_UPDATE = (Update(5), Update(extra=40)), Update(3, 10, 20)
+DIGITS = (Update(5), Update(extra=40)), Update(3, 10, 20)
 UPDATES = 11
 RIDGES = tuple(10.0**-i for i in range(8, 0, -1))
 ROWS = 2000  # images whose columns are in memory at once
@@ -50,15 +50,15 @@ def coded(problem: Problem) -> Tensor:
 
 
 def drawn(
-    data: str, seed: int, updates: int, sizes: tuple = (START, UPDATE)
+    data: str, seed: int, updates: int, sizes: tuple = WHOLE
 ) -> tuple[Nodes, Tensor, list[int]]:
     """Draw all nodes; return them, the training features and the columns by update.
 
     The nodes are those of a :class:`~labkit.broad.SharedColumns` with this seed, of
     ``sizes`` at the start and in each update, fewer for the digits.
     """
-    X, small = images(data).fit.inputs, data == "digits"
-    start, update = (SMALL_START, SMALL_UPDATE) if small else sizes
+    X = images(data).fit.inputs
+    start, update = DIGITS if data == "digits" else sizes
     nodes, Z, widths = Nodes(Preparation.fit("sample", X)), X[:, :0], []
     prepared = nodes.prepare(X)
     g = torch.Generator().manual_seed(seed)
@@ -79,32 +79,17 @@ def accuracies(nodes: Nodes, problem: Problem, weights: list[Tensor]) -> list[fl
     return (100 * right / len(test.targets)).tolist()
 
 
-# The first column
+# D-Rdg at all sizes
 
 
 def first_column(
     checkpoint: Checkpoint, *, seeds: Iterable[int], data: str = "mnist"
 ) -> list[dict]:
-    """Fit the first network at all ridges, with one Gram matrix for each seed."""
-    problem, small = images(data), data == "digits"
-    start = SMALL_START if small else START
-    rows = (checkpoint.load() or {"rows": []})["rows"]
-    for seed in list(seeds)[len(rows) // len(RIDGES) :]:
-        fit, test = ((x.inputs, x.targets) for x in (problem.fit, problem.test))
-        room = sum(each.columns for each in start)
-        columns = SharedColumns(fit, test, room, seed=seed)
-        columns.add(*start)
-        R, AY = gram(columns.A), mm(columns.A.T, columns.Y)
-        for ridge in RIDGES:
-            L = torch.linalg.cholesky(with_ridge(R.clone(), ridge))
-            score = columns.score(torch.cholesky_solve(AY, L))
-            row = {"label": f"ridge {ridge:g}", "seed": seed, "accuracy": score}
-            rows.append(row | {"columns": room})
-        checkpoint.save({"rows": rows})
+    """Fit the first network by D-Rdg at all ridges, for each seed."""
+    rows = []
+    for seed in seeds:
+        rows += direct(checkpoint, seed=seed, data=data, updates=0)
     return rows
-
-
-# D-Rdg at all sizes
 
 
 def direct(
@@ -112,49 +97,46 @@ def direct(
 ) -> list[dict]:
     """Fit by D-Rdg at all ridges and sizes, with one Cholesky factor for each ridge.
 
-    There is one Gram matrix, and the Cholesky factor of fewer columns is the leading
-    block of the factor of all of them.
+    There is one Gram matrix for each seed. It is factorised in its own memory and read
+    again for the next ridge.
     """
-    problem, checkpoint.every = images(data), 10 * checkpoint.every
+    problem, gram, done = images(data), f"gram-{seed}", f"rows-{seed}"
     nodes, Z, widths = drawn(data, seed, updates)
-    Y, k = coded(problem), widths[-1]
-    rows = (checkpoint.load("rows") or {"rows": []})["rows"]
-    ready = _gram(checkpoint, nodes, Z, Y)
+    if checkpoint.load(gram) is None:
+        checkpoint.save(sums(nodes, Z, coded(problem)), gram, now=True)
+    rows = (checkpoint.load(done) or {"rows": []})["rows"]
     for ridge in RIDGES[len(rows) // len(widths) :]:
-        R, AY = ready.pop("R", None), ready["AY"]
-        R = checkpoint.load("gram")["R"] if R is None else R
-        with_ridge(R, ridge)
-        L, lost = R.T, torch.zeros((), dtype=torch.int32)
-        torch.linalg.cholesky_ex(L, out=(L, lost))  # in the memory of R
-        whole = int(lost) - 1 if int(lost) else k
-        sizes = [width for width in widths if width <= whole]
-        z = lower_solve(L[:whole, :whole], AY[:whole])
-        found = [lower_t_solve(L[:n, :n], z[:n]).clone() for n in sizes]
-        scores = accuracies(nodes, problem, found) if found else []
-        scores += [float("nan")] * (len(widths) - len(sizes))
+        found = solutions(checkpoint.load(gram), ridge, widths)
+        scores = accuracies(nodes, problem, found)
         for width, score in zip(widths, scores, strict=True):
             row = {"label": f"ridge {ridge:g}", "seed": seed, "columns": width}
             rows.append(row | {"accuracy": score})
-        del R, L
-        checkpoint.save({"rows": rows}, "rows", now=True)
+        checkpoint.save({"rows": rows}, done, now=True)
     return rows
 
 
-def _gram(checkpoint: Checkpoint, nodes: Nodes, Z: Tensor, Y: Tensor) -> dict:
-    """Compute the upper triangle of A^T A, and A^T Y, and save them on the way."""
-    saved = checkpoint.load("gram")
-    if saved is None:
-        k = nodes.columns
-        saved = {"R": Y.new_zeros(k, k), "AY": Y.new_zeros(k, Y.shape[1]), "at": 0}
-    R, AY = saved["R"], saved["AY"]
-    while saved["at"] < len(Z):
-        rows = slice(saved["at"], saved["at"] + ROWS)
-        A = nodes.expand(Z[rows])
+def sums(nodes: Nodes, Z: Tensor, Y: Tensor) -> dict[str, Tensor]:
+    """Return the upper triangle of A^T A, and A^T Y."""
+    k = nodes.columns
+    R, AY = Y.new_zeros(k, k), Y.new_zeros(k, Y.shape[1])
+    for z, y in zip(Z.split(ROWS), Y.split(ROWS), strict=True):
+        A = nodes.expand(z)
         add_product(R, A, A)
-        AY += A.T @ Y[rows]
-        saved["at"] = rows.stop
-        checkpoint.save(saved, "gram", now=rows.stop >= len(Z))
-    return saved
+        AY += A.T @ y
+    return {"R": R, "AY": AY}
+
+
+def solutions(
+    sums: Mapping[str, Tensor], ridge: float, widths: Iterable[int]
+) -> list[Tensor]:
+    """Return W (k, c) of the first k columns for each width k; R is overwritten.
+
+    The Cholesky factor of fewer columns is the leading block of that of all of them.
+    """
+    L = with_ridge(sums["R"], ridge).T
+    torch.linalg.cholesky(L, out=L)
+    z = lower_solve(L, sums["AY"])
+    return [lower_t_solve(L[:k, :k], z[:k]).clone() for k in widths]
 
 
 # Growth to all columns
@@ -198,30 +180,27 @@ def growth(
     nodes, Z, widths = drawn(data, seed, updates)
     Y = coded(problem)
     l, c = Y.shape  # noqa: E741
+    label = f"{solver} {ridge:g}"
+    label += f", {at_once:,} images at once" if at_once != ROWS else ""
     saved = checkpoint.load(classes=(streamed.Streamed,)) or {"state": None, "rows": []}
     state, rows = saved["state"], saved["rows"]
     for k, grown in list(pairwise((0, *widths)))[len(rows) :]:
-        label = f"{solver} {ridge:g}"
-        label += f", {at_once:,} images at once" if at_once != ROWS else ""
         row = {"label": label, "seed": seed, "columns": grown}
         making, whole, rate = Spent(), Spent(), product_rate(min(grown, 2000))
-
-        def columns(k=k, grown=grown, making=making):
-            made = nodes.between(0, grown)
-            return streamed.chunks(made, k, Z, Y, at_once, making)
-
+        columns = nodes.between(0, grown)
+        passes = partial(streamed.chunks, columns, k, Z, Y, at_once, making)
         try:
             with whole:
-                if not k:
-                    state = streamed.start(columns(), ridge, widths[-1])
+                if k:
+                    state = streamed.UPDATES[solver](state, passes)
                 else:
-                    state = streamed.UPDATES[solver](state, columns)
+                    state = streamed.start(passes(), ridge, widths[-1])
         except NotPositiveDefinite as error:
             return [*rows, row | {"lost": str(error)}]
         operations = start_operations(solver, l, grown, c)
         if k:
             operations = update_operations(solver, l, k, grown - k, c)
-        row["accuracy"] = accuracies(nodes, problem, [state.W])[0]
+        (row["accuracy"],) = accuracies(nodes, problem, [state.W])
         row |= {"operations": operations, "pivot": float(state.pivot)}
         row["seconds_cpu"] = whole.seconds - making.seconds
         row |= {"seconds_nodes": making.seconds, "seconds_at_rate": operations / rate}

@@ -1,11 +1,9 @@
 """Broad learning at the paper's size: where Chol-1 ends, and the ridge inverses."""
 
-from itertools import pairwise
-
 import pandas as pd
+from torch import Tensor
 
-from labkit.broad import SOLVERS, NotPositiveDefinite
-from labkit.broad.state import DaggerState, FactorState
+from labkit.broad import side_by_side
 from labkit.lab.claims import NO, UNDECIDED, YES
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction.broad import (
@@ -92,23 +90,19 @@ def inverses(
     updates: int = UPDATES,
 ) -> list[dict]:
     """Grow a network of a sixth of the columns by one solver, all of them in memory."""
-    problem, checkpoint.every = images(data), 10 * checkpoint.every
+    problem = images(data)
     nodes, Z, widths = drawn(data, seed, updates, SIXTH)
-    A, Y, rows = nodes.expand(Z), coded(problem), []
-    kinds = FactorState, DaggerState
-    saved = checkpoint.load(classes=kinds) or {"state": None, "rows": []}
-    state, rows = saved["state"], saved["rows"]
-    for k, grown in list(pairwise((0, *widths)))[len(rows) :]:
-        row = {"label": f"{solver} {ridge:g}", "seed": seed, "columns": grown}
-        try:
-            if k:
-                state = SOLVERS[solver].update(state, A[:, :k], A[:, k:grown], Y)
-            else:
-                state = SOLVERS[solver].start(A[:, :grown], Y, ridge)
-        except NotPositiveDefinite as error:
-            return [*rows, row | {"lost": str(error)}]
-        rows.append(row | {"accuracy": accuracies(nodes, problem, [state.W])[0]})
-        checkpoint.save({"state": state, "rows": rows})
+
+    def score(W: Tensor) -> float:
+        return accuracies(nodes, problem, [W])[0]
+
+    rows = []
+    for (record,) in side_by_side(
+        nodes.expand(Z), widths, coded(problem), ridge, [solver], score=score
+    ):
+        row = {"label": f"{solver} {ridge:g}", "seed": seed, "columns": record.columns}
+        row |= {"lost": str(record.lost)} if record.lost else {"accuracy": record.score}
+        rows.append(row)
     return rows
 
 

@@ -8,7 +8,6 @@ equations are those of :mod:`labkit.broad.ridge` and :mod:`labkit.broad.greville
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from labkit.broad.ridge import smallest_pivot, with_ridge
 from labkit.broad.triangular import gram, mm, mm_upper, upper_mm, upper_t_mm
 
 Rows = Iterable[tuple[Tensor, Tensor, Tensor]]
-Making = AbstractContextManager  # which measures the seconds of making columns
 
 
 @dataclass(frozen=True)
@@ -39,14 +37,6 @@ class Streamed:
         return self.buffer[: len(self.W), : len(self.W)].T
 
 
-class Sums(NamedTuple):
-    """The sums over the images that Chol-1 needs."""
-
-    P: Tensor  # (k, q) A^T H
-    S: Tensor  # (q, q) H^T H, without the ridge
-    HY: Tensor  # (q, c) H^T Y
-
-
 def chunks(
     nodes: Nodes,
     k: int,
@@ -63,60 +53,55 @@ def chunks(
         yield A, H, y
 
 
-def sums_over(rows: Rows) -> Sums:
-    """Compute the sums in one pass over chunks (A, H, Y); A may have no columns."""
+def sums_over(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    """Return P = A^T H, H^T H and H^T Y of one pass; A may have no columns."""
     rows = iter(rows)
     A, H, Y = next(rows)
-    total = Sums(mm(A.T, H), gram(H), mm(H.T, Y))
+    P, S, HY = mm(A.T, H), gram(H), mm(H.T, Y)
     for A, H, Y in rows:
-        total.P.T.addmm_(H.T, A)
-        total.S.add_(gram(H))
-        total.HY.T.addmm_(Y.T, H)
-    return total
+        P.T.addmm_(H.T, A)
+        S += gram(H)
+        HY.T.addmm_(Y.T, H)
+    return P, S, HY
 
 
 def start(rows: Rows, ridge: float, room: int) -> Streamed:
     """Start as :func:`labkit.broad.ridge.chol1_start` does, in one pass."""
     _, S, HY = sums_over(rows)
-    k, memory = len(S), np.zeros((room, room))  # which is taken when it is written to
-    buffer = torch.from_numpy(memory)
-    F = buffer[:k, :k].T
-    F.copy_(inverse_cholesky_(with_ridge(S, ridge)))  # (34)
+    # NumPy takes the memory of zeros when it is written to
+    k, buffer = len(S), torch.from_numpy(np.zeros((room, room)))
+    F = buffer[:k, :k].T.copy_(inverse_cholesky_(with_ridge(S, ridge)))  # (34)
     W = upper_mm(F, upper_t_mm(F, HY))  # (49)
     return Streamed(buffer, HY, W, ridge, smallest_pivot(F))
 
 
 def chol1_update(state: Streamed, passes: Callable[[], Rows]) -> Streamed:
     """Update as :func:`labkit.broad.ridge.chol1_update` does, in one pass."""
-    F, AY, W = state.F, state.AY, state.W
     P, S, HY = sums_over(passes())
-    V = upper_t_mm(F, P)  # (a)
-    S = with_ridge(S, state.ridge)
-    G = inverse_cholesky_(S - gram(V), offset=len(W))  # (42a)
-    T = upper_mm(F, mm_upper(V, G).neg_())  # (42b)
-    E = T.T @ AY + G.T @ HY  # (50)
-    return grown(state, T, G, HY, torch.cat([W + T @ E, G @ E]))  # (50)
+    V = upper_t_mm(state.F, P)  # (a)
+    S = with_ridge(S, state.ridge) - gram(V)
+    G = inverse_cholesky_(S, offset=len(V))  # (42a)
+    T = upper_mm(state.F, mm_upper(V, G).neg_())  # (42b)
+    E = T.T @ state.AY + G.T @ HY  # (50)
+    return grown(state, T, G, HY, E)
 
 
 def chol2_update(state: Streamed, passes: Callable[[], Rows]) -> Streamed:
     """Update as :func:`labkit.broad.ridge.chol2_update` does, in two passes."""
-    W, ridge = state.W, state.ridge
     D, HY, CC, CY = residual_sums(state, passes)
-    S = with_ridge(CC.add_(gram(D), alpha=ridge), ridge)  # (57)
-    G = inverse_cholesky_(S, offset=len(W))  # (57)
+    S = with_ridge(CC.add_(gram(D), alpha=state.ridge), state.ridge)  # (57)
+    G = inverse_cholesky_(S, offset=len(D))  # (57)
     T = mm_upper(D, G).neg_()  # (59)
-    E = G.T @ CY  # (61)
-    return grown(state, T, G, HY, torch.cat([W + T @ E, G @ E]))  # (61)
+    return grown(state, T, G, HY, G.T @ CY)  # (61)
 
 
 def exg_e_update(state: Streamed, passes: Callable[[], Rows]) -> Streamed:
     """Update as :func:`labkit.broad.greville.exg_e_update` does, in two passes."""
-    W = state.W
     D, HY, CC, _ = residual_sums(state, passes)
-    G = inverse_cholesky_(with_ridge(CC, state.ridge), offset=len(W))  # (32a)
+    G = inverse_cholesky_(with_ridge(CC, state.ridge), offset=len(D))  # (32a)
     T = mm_upper(D, G).neg_()  # (32b)
     E = T.T @ state.AY + G.T @ HY  # (33)
-    return grown(state, T, G, HY, torch.cat([W + T @ E, G @ E]))  # (33)
+    return grown(state, T, G, HY, E)
 
 
 UPDATES = {"chol-1": chol1_update, "chol-2": chol2_update, "exg-e": exg_e_update}
@@ -138,9 +123,10 @@ def residual_sums(
     return D, HY, CC, CY
 
 
-def grown(state: Streamed, T: Tensor, G: Tensor, HY: Tensor, W: Tensor) -> Streamed:
+def grown(state: Streamed, T: Tensor, G: Tensor, HY: Tensor, E: Tensor) -> Streamed:
     """Return the state with F extended by T and G, in the same memory."""
     k, AY = len(T), torch.cat([state.AY, HY])
+    W = torch.cat([state.W + T @ E, G @ E])  # (50), (61), (33)
     state.buffer[k : len(W), :k] = T.T  # (41)
     state.buffer[k : len(W), k : len(W)] = G.T  # (41)
     return Streamed(state.buffer, AY, W, state.ridge, smallest_pivot(G))
