@@ -1,6 +1,7 @@
-"""BPLS at the paper's size: the columns of Table I for BPLS and its competitors."""
+"""BPLS and its competitors: Table I at the paper's size, its toy, and Table II."""
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -9,17 +10,25 @@ import torch
 from torch import Tensor
 
 from labkit.bpls import activation, random_weights, scores, train
+from labkit.bpls.toy import (
+    SIZES,
+    THEORY,
+    Toy,
+    noisy_outputs,
+    rmse,
+    toy_errors,
+    toy_problem,
+    toy_walk,
+)
+from labkit.bpls.walk import Weights
+from labkit.lab.claims import NO, YES
 from labkit.lab.datasets import Labelled, load
-from labkit.lab.problem import percent, rows as some
+from labkit.lab.problem import percent, rows as some, seeded
 from labkit.lab.runs.jobs import Checkpoint
-from reproduction.bpls_rivals import descend
-from reproduction.criteria import ahead
-from reproduction.judges import Judged, by_label, words
+from reproduction.bpls_rivals import OPTIMIZERS, descend
+from reproduction.criteria import NOT_AT_END, SEEDS, ahead, level
+from reproduction.judges import Judged, by_label, every, words
 
-HIDDEN = 50
-SIZES = {"mnist": (40_000, 10_000), "fashion-mnist": (40_000, 10_000)}
-SIZES |= {"digits": (200, 100)}
-PARTS = ("train", "test")
 MOMENTUM = 0.9  # of NAG, which the paper does not print
 CURVES = 10  # number of runs whose walks are all recorded
 # Two draws of 10,000 test images, at an accuracy near 85 %, differ with a standard
@@ -35,17 +44,16 @@ def training_file(data: str, dtype: torch.dtype) -> Labelled:
 
 def split(data: str, seed: int, dtype: torch.dtype) -> tuple[Labelled, Labelled]:
     """Draw the images to learn from and to test on from the training file."""
-    whole, (fit, test) = training_file(data, dtype), SIZES[data]
-    g = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(whole.targets), generator=g)
+    whole = training_file(data, dtype)
+    fit, test = (200, 100) if data == "digits" else (40_000, 10_000)
+    order = torch.randperm(len(whole.targets), generator=seeded(seed))
     return some(whole, order[:fit]), some(whole, order[fit : fit + test])
 
 
-def starting(fit: Labelled, seed: int, **options: object) -> tuple[Tensor, ...]:
+def starting(fit: Labelled, seed: int) -> tuple[Tensor, ...]:
     """Draw random initial weights for images of this size."""
-    sizes = (fit.inputs.shape[1], HIDDEN, 10)
-    g = torch.Generator().manual_seed(seed)
-    return random_weights(sizes, generator=g, dtype=fit.inputs.dtype, **options)
+    sizes = (fit.inputs.shape[1], 50, 10)
+    return random_weights(sizes, generator=seeded(seed), dtype=fit.inputs.dtype)
 
 
 def walks(
@@ -56,21 +64,22 @@ def walks(
     Each seed draws its own images. The first runs have a look after every walk that
     was kept.
     """
-    rows = (checkpoint.load() or {"rows": []})["rows"]
-    done = {row["seed"] for row in rows}
+    rows = []
     for seed in seeds:
-        if seed in done:
-            continue
         fit, test = split(data, seed, torch.float64)
         start = starting(fit, seed)
         records = train(fit.inputs, fit.targets, start, hidden, ridge=0.0)
         kept = [record.end for record in records if record.end and record.end.kept]
         for end in kept if seed < CURVES else kept[-1:]:
             outputs = scores(test.inputs, end.best, [activation(hidden)])
-            row = {"label": f"{hidden}, {data}", "seed": seed, "look": end.walk}
-            row |= {"train": 100 * end.accuracy}
-            rows.append(row | {"test": percent(outputs, test.targets)})
-        checkpoint.save({"rows": rows})
+            look = {
+                "label": f"{hidden}, {data}",
+                "seed": seed,
+                "look": end.walk,
+                "train": 100 * end.accuracy,
+                "test": percent(outputs, test.targets),
+            }
+            rows.append(look)
     return rows
 
 
@@ -94,59 +103,48 @@ def competitor(
     """
     seeds = (seed, *more)
     fits, tests = zip(*(split(data, s, torch.float32) for s in seeds), strict=True)
-    fit, test = stacked(fits), stacked(tests)
+    parts = {"train": stacked(fits), "test": stacked(tests)}
+    X, y = parts["train"].inputs, parts["train"].targets
     start = zip(*map(starting, fits, seeds), strict=True)
-    g = torch.Generator().manual_seed(1000 + seed)
-    saved = checkpoint.load() or {
-        "rows": [],
-        "weights": [torch.stack(Ws).squeeze(0) for Ws in start],
-        "optimizer": None,
-        "generator": g.get_state(),
-    }
-    rows, steps = list(saved["rows"]), fit.inputs.shape[-2]
+    weights = tuple(torch.stack(Ws).squeeze(0) for Ws in start)
+    rows, optimizer, g = [], None, seeded(1000 + seed)
+    if saved := checkpoint.load():
+        rows, weights, optimizer = saved["rows"], saved["weights"], saved["optimizer"]
+        g.set_state(saved["generator"])
     rule = method if momentum == MOMENTUM else f"{method} {momentum}"
-    g.set_state(saved["generator"])
     before = rows[-1]["seconds"] if rows else 0.0
     for step in descend(
-        fit.inputs,
-        fit.targets,
-        tuple(saved["weights"]),
+        X,
+        y,
+        weights,
         hidden,
         optimizer=method,
         momentum=momentum,
         epochs=epochs - len(rows) // len(seeds),
         generator=g,
-        state=saved["optimizer"],
+        state=optimizer,
     ):
-        if step.step % steps:
+        if step.epoch % 1:
             continue
-        found = dict.fromkeys(PARTS)
-        for name, part in zip(PARTS, (fit, test), strict=True):
+        look = len(rows) // len(seeds) + 1
+        looks = [{"label": f"{rule}, {data}", "seed": s, "look": look} for s in seeds]
+        for name, part in parts.items():
             outputs = scores(part.inputs, step.weights, [activation(hidden)])
             outputs = outputs.view(len(seeds), *outputs.shape[-2:])
-            found[name] = [*map(percent, outputs, part.targets.view(len(seeds), -1))]
-        look = len(rows) // len(seeds) + 1
-        for i, each in enumerate(seeds):
-            row = {"label": f"{rule}, {data}", "seed": each, "look": look}
-            row |= {"seconds": before + step.seconds}
-            rows.append(row | {name: found[name][i] for name in PARTS})
-        checkpoint.save(
-            {
-                "rows": rows,
-                "weights": step.weights,
-                "optimizer": step.optimizer.state_dict(),
-                "generator": g.get_state(),
-            }
-        )
+            targets = part.targets.view(len(seeds), -1)
+            for row, S, labels in zip(looks, outputs, targets, strict=True):
+                row |= {"seconds": before + step.seconds, name: percent(S, labels)}
+        rows += looks
+        state = {"rows": rows, "weights": step.weights, "generator": g.get_state()}
+        checkpoint.save(state | {"optimizer": step.optimizer.state_dict()})
     return rows
 
 
 def stacked(parts: Sequence[Labelled]) -> Labelled:
     """Return the images of several runs in one, with a leading dimension if many."""
-    if len(parts) == 1:
-        return parts[0]
-    inputs, targets = ([getattr(p, n) for p in parts] for n in ("inputs", "targets"))
-    return replace(parts[0], inputs=torch.stack(inputs), targets=torch.stack(targets))
+    inputs = torch.stack([part.inputs for part in parts]).squeeze(0)
+    targets = torch.stack([part.targets for part in parts]).squeeze(0)
+    return replace(parts[0], inputs=inputs, targets=targets)
 
 
 # What stands on the page
@@ -172,10 +170,8 @@ def saturates(
     for label, epochs in by_label(rows, "look", "max").items():
         if label.split(", ")[0] in methods and epochs.min() == 40:
             gained = ends[label] - early[label]
-            if slow:
-                held = ahead(gained, 0 * gained, margin=MARGIN)
-            else:
-                held = ahead(0 * gained, gained, margin=-MARGIN)
+            margin = MARGIN if slow else -MARGIN
+            held = ahead(gained, 0 * gained, margin=margin, higher=slow)
             yield claim.format(label=label), words(gained, "points"), held
 
 
@@ -184,3 +180,151 @@ def followed(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows.seed < CURVES]
     walks = rows.pivot(index=["label", "seed"], columns="look", values="test")
     return walks.ffill(axis=1).stack().rename("test").reset_index()
+
+
+# The toy of Figures 4 and 5
+
+SIGMAS = (0.0, 0.1, 0.3)
+RATES = {"adagrad": 0.1}  # all others 1e-3
+CLOSE = 0.1  # of an error: about two standard deviations of one over 200 runs
+LEAST = 0.01  # of an error: a rival that gains more in its last tenth has not ended
+
+
+def toys(
+    checkpoint: Checkpoint,
+    *,
+    kind: str,
+    seed: int,
+    runs: int = 200,
+    epochs: int = 1000,
+) -> list[dict]:
+    """Return the errors of BPLS and of its four rivals at every level of noise."""
+    toy = toy_problem(kind)
+    Y = noisy_outputs(toy, torch.tensor(SIGMAS), runs, generator=seeded(2 * seed))
+    g = seeded(2 * seed + 1)
+    start = random_weights(SIZES, runs=(runs,), generator=g, dtype=toy.X.dtype)
+    start, rows = tuple(W.expand(len(SIGMAS), *W.shape) for W in start), []
+    for method, weights, before in solutions(toy, Y, start, epochs, seed):
+        fit, test = (rmse(each).tolist() for each in toy_errors(toy, weights))
+        earlier = rmse(toy_errors(toy, before)[0]).tolist()
+        for i, sigma in enumerate(SIGMAS):
+            look = {
+                "label": f"{method}, {kind}",
+                "seed": seed,
+                "look": sigma,
+                "train": fit[i],
+                "test": test[i],
+                "train, nine tenths": earlier[i],
+            }
+            rows.append(look)
+    return rows
+
+
+def solutions(
+    toy: Toy, Y: Tensor, start: Weights, epochs: int, seed: int
+) -> Iterator[tuple[str, Weights, Weights]]:
+    """Yield each method's weights at its end and after nine tenths of its epochs.
+
+    All start from the same draws. BPLS has an end alone, which stands there twice.
+    """
+    walked = toy_walk(toy, Y, start, ridge=0.0)
+    yield "BPLS", walked, walked
+    alone = toy_walk(toy, Y, start, ridge=0.0, interpretation="none", solve_again=True)
+    yield "BPLS without (5)", alone, alone
+    for name in OPTIMIZERS:
+        run = descend(
+            toy.X,
+            Y,
+            start,
+            toy.activation,
+            output=toy.activation,
+            optimizer=name,
+            lr=RATES.get(name, 1e-3),
+            epochs=epochs,
+            generator=seeded(seed),
+        )
+        looks = epochs - max(1, epochs // 10), epochs
+        ends = (each.weights for each in run if each.epoch in looks)
+        before, after = (tuple(W.clone() for W in weights) for weights in ends)
+        yield name, after, before
+
+
+def against(rows: pd.DataFrame, *, claim: str, kind: str, part: str) -> Judged:
+    """Judge whether BPLS equals each rival in training, or is ahead in the test.
+
+    Errors are means over the levels of noise above 0. Rivals whose training error fell
+    in their last tenth are not at their end.
+    """
+    noisy = rows[rows["look"] > 0]
+    means = by_label(noisy, part, "mean")
+    fit, earlier = (
+        by_label(noisy, column, "mean") for column in ("train", "train, nine tenths")
+    )
+    for name in OPTIMIZERS:
+        own, rival = f"BPLS, {kind}", f"{name}, {kind}"
+        if not {own, rival} <= means.keys():
+            continue
+        one, two = means[own], means[rival]
+        if part == "train":
+            held = level(one, two, margin=CLOSE * two.mean(), paired=True)
+        else:
+            held = ahead(one, two, higher=False, paired=True)
+        before = earlier[rival].mean()
+        if before - fit[rival].mean() > LEAST * before:
+            held = NOT_AT_END
+        told = f"{words(one, '', 4)} and {words(two, '', 4)}"
+        yield claim.format(name=name), told, held
+
+
+def theory(rows: pd.DataFrame, *, claim: str) -> Judged:
+    """Judge whether the errors of the linear toy are what least squares predicts."""
+    mine = rows[(rows["label"] == "BPLS, linear") & (rows["look"] > 0)]
+    for part, number in THEORY.items() if len(mine) else ():
+        ratio = (mine[part] / mine["look"]).mean()
+        held = YES if abs(ratio / number - 1) <= CLOSE else NO
+        yield claim.format(part=part, number=number), f"{ratio:.3f} sigma", held
+
+
+# Seconds
+
+
+def seconds_of(
+    checkpoint: Checkpoint, *, data: str = "fashion-mnist", steps: int = 2_000
+) -> list[dict]:
+    """Take the processor's seconds of an epoch of BPLS, and of its rivals, in turn.
+
+    An epoch of BPLS is a walk, the first one over all images; that of a rival is
+    computed from ``steps`` steps of one image each.
+    """
+    rows = []
+    for seed in range(SEEDS):
+        fit, _ = split(data, seed, torch.float64)
+        X, y, start = fit.inputs, fit.targets, starting(fit, seed)
+        began = time.process_time()
+        records = list(train(X, y, start, "softmax", ridge=0.0))
+        walks = sum(record.end is not None for record in records)
+        spent = {"BPLS": (time.process_time() - began) / walks}
+        X, start = X.float(), tuple(W.float() for W in start)
+        steps = min(steps, len(y) - 1)
+        for method in OPTIMIZERS:
+            g = seeded(seed)
+            run = descend(X, y, start, "softmax", optimizer=method, generator=g)
+            next(run)
+            began = time.process_time()
+            for _ in range(steps):
+                next(run)
+            spent[method] = (time.process_time() - began) * len(y) / steps
+        rows += [
+            {"label": label, "seed": seed, "look": 1, "seconds_cpu": seconds}
+            for label, seconds in spent.items()
+        ]
+    return rows
+
+
+def slower(rows: pd.DataFrame, *, claim: str, times: float) -> Judged:
+    """Judge whether an epoch of each rival takes more than so many of BPLS."""
+    wide = rows.pivot_table(index="seed", columns="label", values="seconds_cpu")
+    for method in wide.columns.drop("BPLS", errors="ignore"):
+        ratio = wide[method] / wide["BPLS"]
+        told = f"{ratio.mean():.1f} times on one CPU thread"
+        yield claim.format(method=method), told, every(ratio > times)

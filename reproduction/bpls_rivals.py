@@ -26,11 +26,9 @@ OPTIMIZERS = {
 
 @dataclass(frozen=True)
 class DescentStep:
-    """One step of gradient descent. The loss is the sum of that of all runs."""
+    """One step of gradient descent."""
 
-    step: int  # from 1
     epoch: float  # passes over the data so far
-    loss: Tensor  # () before the step, on its batch: nats, or half the squared error
     seconds: float  # computing time so far
     # both live: the next step changes them in place
     weights: Weights = field(repr=False)
@@ -49,7 +47,7 @@ def descend(
     momentum: float = 0.9,
     batch_size: int = 1,
     epochs: int = 1,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator,
     state: dict | None = None,
 ) -> Iterator[DescentStep]:
     """Train the same network by gradient descent, and yield one record per step.
@@ -68,7 +66,7 @@ def descend(
     momentum : float in (0, 1), which NAG alone uses
     batch_size : int >= 1
     epochs : int >= 0
-    generator : torch.Generator, optional, of the order of the samples
+    generator : torch.Generator, of the order of the samples
     state : dict, optional
         ``state_dict()`` of an earlier run's optimizer, saved after whole epochs. With
         its weights and the state of its generator, its run goes on to the same bits.
@@ -82,10 +80,10 @@ def descend(
     descent = OPTIMIZERS[optimizer](weights, lr=lr, **nesterov)
     if state is not None:
         descent.load_state_dict(state)
-    step, clock = 0, Clock(X.device)
+    clock = Clock(X.device)
     for epoch in range(epochs):
-        source = X.device if generator is None else generator.device
-        order = torch.randperm(samples, generator=generator, device=source)
+        device = generator.device
+        order = torch.randperm(samples, generator=generator, device=device)
         passed = 0
         for rows in order.to(X.device).split(batch_size):
             with clock:
@@ -101,6 +99,6 @@ def descend(
                 descent.zero_grad()
                 error.backward()
                 descent.step()
-            step, passed = step + 1, passed + len(rows)
-            part, loss = passed / samples, error.detach()
-            yield DescentStep(step, epoch + part, loss, clock.seconds, live, descent)
+            passed += len(rows)
+            seen = epoch + passed / samples
+            yield DescentStep(seen, clock.seconds, live, descent)

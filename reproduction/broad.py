@@ -1,4 +1,4 @@
-"""Broad learning at the paper's size: Tables II and III, and their first column.
+"""Broad learning at the paper's size: Tables II and III.
 
 Zhu's tables use 60,000 images of MNIST and 25,170 columns, which take 12 GB in
 float64. Most studies here keep no column: they compute the columns again, for a few
@@ -15,18 +15,18 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from labkit.broad import NotPositiveDefinite, Update
+from labkit.broad import NotPositiveDefinite, Update, side_by_side
 from labkit.broad.factor import add_product
 from labkit.broad.nodes import Nodes, Preparation, Recipe, draw
 from labkit.broad.ridge import with_ridge
 from labkit.broad.solvers import start_operations, update_operations
 from labkit.broad.triangular import lower_solve, lower_t_solve
-from labkit.lab.claims import NO, YES
+from labkit.lab.claims import NO, UNDECIDED, YES
 from labkit.lab.problem import Problem, load_problem
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction import broad_streamed as streamed
 from reproduction.criteria import SEEDS, ahead, inside, of_runs, runs_of
-from reproduction.judges import Judged, by_label, words
+from reproduction.judges import Judged, by_label, every, words
 
 # the nodes at the start and of an update
 WHOLE = (*6 * [Update(10)], Update(extra=3000)), Update(10, 750, 1250)
@@ -108,9 +108,11 @@ def direct(
     for ridge in RIDGES[len(rows) // len(widths) :]:
         found = solutions(checkpoint.load(gram), ridge, widths)
         scores = accuracies(nodes, problem, found)
-        for width, score in zip(widths, scores, strict=True):
-            row = {"label": f"ridge {ridge:g}", "seed": seed, "columns": width}
-            rows.append(row | {"accuracy": score})
+        label = f"ridge {ridge:g}"
+        rows += [
+            {"label": label, "seed": seed, "columns": width, "accuracy": score}
+            for width, score in zip(widths, scores, strict=True)
+        ]
         checkpoint.save({"rows": rows}, done, now=True)
     return rows
 
@@ -186,7 +188,7 @@ def growth(
     state, rows = saved["state"], saved["rows"]
     for k, grown in list(pairwise((0, *widths)))[len(rows) :]:
         row = {"label": label, "seed": seed, "columns": grown}
-        making, whole, rate = Spent(), Spent(), product_rate(min(grown, 2000))
+        making, whole = Spent(), Spent()
         columns = nodes.between(0, grown)
         passes = partial(streamed.chunks, columns, k, Z, Y, at_once, making)
         try:
@@ -200,11 +202,15 @@ def growth(
         operations = start_operations(solver, l, grown, c)
         if k:
             operations = update_operations(solver, l, k, grown - k, c)
-        (row["accuracy"],) = accuracies(nodes, problem, [state.W])
-        row |= {"operations": operations, "pivot": float(state.pivot)}
-        row["seconds_cpu"] = whole.seconds - making.seconds
-        row |= {"seconds_nodes": making.seconds, "seconds_at_rate": operations / rate}
-        rows.append(row)
+        measured = {
+            "accuracy": accuracies(nodes, problem, [state.W])[0],
+            "operations": operations,
+            "pivot": float(state.pivot),
+            "seconds_cpu": whole.seconds - making.seconds,
+            "seconds_nodes": making.seconds,
+            "seconds_at_rate": operations / product_rate(min(grown, 2000)),
+        }
+        rows.append(row | measured)
         checkpoint.save({"state": state, "rows": rows})
     return rows
 
@@ -216,11 +222,12 @@ RUNS = 100  # draws in the paper
 
 
 def beside(rows: pd.DataFrame, printed: Mapping[str, list[float]]) -> pd.DataFrame:
-    """Return the mean accuracy by ridge and columns, the paper's row above ours."""
+    """Return the mean accuracy by row and columns, the paper's row above ours."""
     ours = rows.pivot_table("accuracy", "label", "columns", sort=False)
     shown = {}
     for label, means in ours.iterrows():
-        shown[label, "paper"] = printed[label][: len(means)]
+        if label in printed:
+            shown[label, "paper"] = printed[label][: len(means)]
         shown[label, "here"] = means.tolist()
     table = pd.DataFrame(shown, index=ours.columns).T.round(2)
     return table.rename_axis(["row", "of"]).rename_axis(None, axis="columns")
@@ -278,14 +285,16 @@ def turns(
 ) -> Judged:
     """Judge whether accuracy ends on the side of its start that the paper's does."""
     for label, mine in rows.groupby("label", sort=False):
-        ours = mine.groupby("columns")["accuracy"].mean().tolist()
+        ours, paper = (
+            mine.groupby("columns")["accuracy"].mean().tolist(),
+            printed[label],
+        )
         told, ends = (
             f"{x[0]:.2f} to {x[-1]:.2f} %, at most {max(x):.2f} %"
-            for x in (ours, printed[label])
+            for x in (ours, paper)
         )
-        first, *_, last = printed[label]
-        rise = last > first
-        same = rise == (ours[-1] > ours[0]) and len(ours) == len(printed[label])
+        rise = paper[-1] > paper[0]
+        same = rise == (ours[-1] > ours[0]) and len(ours) == len(paper)
         said = claim.format(label=label, way="rises" if rise else "falls", ends=ends)
         yield said, told, of_runs(YES if same else NO, mine["seed"].nunique())
 
@@ -317,3 +326,110 @@ def faster(rows: pd.DataFrame, *, claim: str, a: str, b: str, least: float) -> J
         draws = rows[rows["label"].isin((a, b))].groupby("label")["seed"].nunique()
         held = of_runs(YES if ratio >= least else NO, draws.min())
         yield claim, f"{ratio:.2f} times", held
+
+
+# Where a solver loses a pivot
+
+STEP = 2010  # columns of an update
+
+
+def sizes_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return where each draw ended, its accuracy there, and where it lost a pivot."""
+    done = rows.dropna(subset="accuracy").groupby(["label", "seed"], sort=False)
+    table, lost = done[["columns", "accuracy"]].last().round(2), lost_at(rows)
+    ends = [lost[label][seed] for label, seed in table.index]
+    table["lost at"] = [f"{end:,}" if end else "" for end in ends]
+    return table.rename_axis(["row", "draw"])
+
+
+def lost_at(rows: pd.DataFrame) -> dict[str, pd.Series]:
+    """Return the columns at which each draw of a label lost a pivot, or 0."""
+    kept = rows.reindex(columns=["label", "seed", "columns", "lost"])
+    kept["lost"] = kept["columns"].where(kept["lost"].notna(), 0)
+    return by_label(kept, "lost", "max")
+
+
+def pivots(
+    rows: pd.DataFrame,
+    *,
+    claim: str,
+    label: str,
+    columns: int = 0,
+    as_in: str = "",
+) -> Judged:
+    """Judge where the draws of a label lose a pivot.
+
+    Parameters
+    ----------
+    columns : int
+        Of the paper, near which it is lost, in pieces of any size whose rounding moves
+        it; 0 if none is lost
+    as_in : str, the label whose draws lose it at the same columns
+    """
+    lost = lost_at(rows)
+    if label not in lost:
+        return
+    here = lost[label]
+    if as_in:
+        other = lost.get(as_in, 1 + here).reindex(here.index)
+        held = YES if (here == other).all() else NO
+    elif columns:
+        ends = pd.concat(draws for name, draws in lost.items() if label in name)
+        close = ends[(ends - columns).abs() <= STEP]
+        held = UNDECIDED if len(close) else NO
+        held = YES if here.isin(close).all() else held
+    else:
+        held = NO if here.any() else YES
+    at = ", ".join(f"at {n:,}" if n else "at none" for n in here)
+    told = f"a pivot is lost {at} columns" if here.any() else "no pivot is lost"
+    yield claim, told, of_runs(held, len(here))
+
+
+# Orig and R-Inv, whose state has a column for every image
+
+
+def inverses(
+    checkpoint: Checkpoint,
+    *,
+    solver: str,
+    ridge: float,
+    seed: int,
+    data: str = "mnist",
+    updates: int = UPDATES,
+) -> list[dict]:
+    """Grow a network of a sixth of the columns by one solver, all of them in memory."""
+    problem = images(data)
+    nodes, Z, widths = drawn(data, seed, updates, SIXTH)
+
+    def score(W: Tensor) -> float:
+        return accuracies(nodes, problem, [W])[0]
+
+    rows = []
+    for (record,) in side_by_side(
+        nodes.expand(Z), widths, coded(problem), ridge, [solver], score=score
+    ):
+        row = {"label": f"{solver} {ridge:g}", "seed": seed, "columns": record.columns}
+        row |= {"lost": str(record.lost)} if record.lost else {"accuracy": record.score}
+        rows.append(row)
+    return rows
+
+
+def alike(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
+    """Judge whether two solvers have the same accuracies in every draw."""
+    wide = rows.pivot_table("accuracy", ["seed", "columns"], "label")
+    both = wide.reindex(columns=[a, b]).dropna()
+    if len(both):
+        apart = (both[a] - both[b]).abs().groupby("seed").max()
+        held = of_runs(YES if (apart <= MARGIN).all() else NO, len(apart))
+        told = f"they differ by {apart.max():.2f} points at most, {len(apart)} draws"
+        yield claim, told, held
+
+
+def falls(rows: pd.DataFrame, *, claim: str, label: str) -> Judged:
+    """Judge whether the accuracy of each draw ends below its maximum."""
+    rows = rows.dropna(subset="accuracy")
+    ends, tops = (by_label(rows, "accuracy", at).get(label) for at in ("last", "max"))
+    if ends is not None:
+        fall = tops - ends
+        told = f"by {fall.min():.2f} to {fall.max():.2f} points"
+        yield claim, told, every(fall > MARGIN)

@@ -8,12 +8,11 @@ asks, the verdict is "not contradicted (n runs)", and it is never counted with y
 """
 
 import math
-from collections.abc import Iterator
 
 import pandas as pd
 from scipy.stats import t
 
-from labkit.lab.claims import NO, UNDECIDED, YES, plus_minus
+from labkit.lab.claims import NO, UNDECIDED, YES
 
 SEEDS = 3  # number of seeds that a verdict needs
 NOT_AT_END, NOT_CONTRADICTED = "not at its end", "not contradicted"
@@ -227,19 +226,6 @@ def meets(
     return NO if gap - half > margin else UNDECIDED
 
 
-# Speed
-
-
-def reached(
-    rows: pd.DataFrame, column: str, goal: float, clock: str, *, higher: bool = True
-) -> pd.Series:
-    """Return the time when each seed first reaches a level, or inf if it never does."""
-    sign = 1 if higher else -1
-    there = rows[sign * rows[column] >= sign * goal].groupby("seed")[clock].min()
-    seeds = pd.Index(rows["seed"].unique(), name="seed")
-    return there.astype(float).reindex(seeds, fill_value=math.inf)
-
-
 def area(rows: pd.DataFrame, column: str, clock: str) -> pd.Series:
     """Return each seed's mean of a column over a clock: the area under its curve.
 
@@ -252,64 +238,6 @@ def area(rows: pd.DataFrame, column: str, clock: str) -> pd.Series:
         return float((wide * heights).sum() / wide.sum()) if wide.sum() else math.nan
 
     return rows.groupby("seed")[[column, clock]].apply(mean)
-
-
-def faster_claims(
-    claim: str,
-    rows: pd.DataFrame,
-    pair: tuple[str, str],
-    column: str,
-    goal: float,
-    *,
-    clocks: tuple[str, ...] = ("look", "seconds"),
-    higher: bool = True,
-) -> Iterator[tuple[str, str, str]]:
-    """Judge whether a learns faster than b by paired seeds, in four ways or more.
-
-    The ways are the time by each clock until a level is reached, the best value, and
-    the area under the curve over the first clock. The level is chosen before the runs.
-    Seconds are those of one machine, which no paper names, and a claim of ours.
-
-    Parameters
-    ----------
-    claim : str, what the paper says, with its section
-    rows : DataFrame with the columns ``label``, ``seed``, the clocks and the column
-    pair : tuple of str, the labels of a and b
-    column : str, what is measured; larger is better if `higher`
-    goal : float, the level
-    """
-    if not {*pair} <= set(rows["label"]):
-        return
-    runs = [rows[rows["label"] == label] for label in pair]
-    least = POINTS if column == "accuracy" else None
-    for clock in clocks:
-        both = [reached(run, column, goal, clock, higher=higher) for run in runs]
-        held = ahead(*both, higher=False, paired=True)
-        said = f"{claim}, {clock.rstrip('s')}s to {column} {goal:g}"
-        yield f"ours: {said}" if clock == "seconds" else said, _told(both), held
-    best = "max" if higher else "min"
-    both = [run.groupby("seed")[column].agg(best) for run in runs]
-    held = ahead(*both, higher=higher, paired=True, least=least)
-    yield f"{claim}, best {column}", _told(both), held
-    both = [area(run, column, clocks[0]) for run in runs]
-    held = ahead(*both, higher=higher, paired=True, least=least)
-    yield f"{claim}, mean {column} over all {clocks[0].rstrip('s')}s", _told(both), held
-
-
-def _told(both: list[pd.Series]) -> str:
-    """Return in words two means and their standard deviations over the seeds."""
-    words = []
-    for values in both:
-        ended = values[values < math.inf]
-        counts = {"never": (values == math.inf).sum(), "failed": values.isna().sum()}
-        left = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
-        row = {"mean": ended.mean(), "sd": ended.std()}
-        digits = 2 if ended.empty or ended.mean() >= 1 else 4
-        if ended.empty:
-            words.append("never" if counts["never"] else "failed")
-        else:
-            words.append(plus_minus(row, "", digits) + (f" ({left})" if left else ""))
-    return " and ".join(words)
 
 
 # Runs that were stopped too early

@@ -1,20 +1,17 @@
 """Stochastic Hessian-free at the paper's size: USPS of Table 2, and its advice."""
 
 from dataclasses import replace
+from operator import attrgetter, itemgetter
 
 import numpy as np
 import pandas as pd
-import torch
 
 from labkit import hessian_free as hf
 from labkit.lab.books.hessian_free_training import load_images, looks
+from labkit.lab.problem import seeded
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction.criteria import ahead, unless_improving
 from reproduction.judges import Judged, by_label, every, words
-
-MARTENS_DAMPING, CHUNKS = 4.0, 8
-SHORT = "shf, short runs'"
-START = ("damping", "damping_decay", "gamma", "maxiter", "atol", "ftol")
 
 
 def trained(
@@ -39,65 +36,83 @@ def trained(
     error of an image; ``train`` is that of all training rows after the step. Every step
     of the first ``dense`` passes has a look. The run ends after ``passes``, or when the
     lowest validation error of a look is more than ``settled`` passes old, unless that
-    is 0. ``changes`` replace constants of the setting.
+    is 0; with it ``dense`` is above 0. ``changes`` replace constants of the setting.
     """
-    problem = load_images(data, published=published)
+    problem, start = load_images(data, published=published), {}
     X, valid, test = problem.parts.values()
-    layers = 2 * (len(problem.setting.encoder) - 1)
-    start = {"activations": (*(layers - 1) * (hidden,), "logistic")}
     if hidden == "relu":  # at the paper's 1.5 the outputs are saturated at the start
+        layers = 2 * (len(problem.setting.encoder) - 1)
+        start = {"activations": [*(layers - 1) * ["relu"], "logistic"]}
         start["std"] = (2 / problem.setting.incoming) ** 0.5
     net, g = problem.network(seed, **start)
-    signs = torch.Generator().manual_seed(1000 + seed)
-    given = {"validation": valid, "test": test, "generator": g}
-    setting = replace(problem.setting, **changes)
-    saved = checkpoint.load(classes=(hf.Record,))
+    signs, setting = seeded(1000 + seed), replace(problem.setting, **changes)
+    saved = checkpoint.load(classes=(hf.Record,)) or {"past": [], "rows": []}
+    past, rows = saved["past"], saved["rows"]
+    given = {"validation": valid, "test": test, "generator": g, "past": tuple(past)}
     if method == "martens":
-        optimizer = hf.MartensHF(net, damping=MARTENS_DAMPING)
-        train, given = hf.train_martens, given | {"chunks": CHUNKS}
+        optimizer = hf.MartensHF(net, damping=4.0)
+        records = hf.train_martens(net, optimizer, X, chunks=8, **given)
     else:
-        start = {name: getattr(setting, name) for name in START}
-        start |= {"patience": patience, "preconditioner": preconditioner}
-        optimizer = hf.HessianFree(net, **start, generator=signs)
-        settings = hf.Settings(setting.theta, setting.max_batch_size)
-        sizes = {"batch_size": setting.batch_size, "settings": settings}
-        train, given = hf.train, given | sizes
-    past, rows = [], []
-    if saved:
-        past, rows = saved["past"], saved["rows"]
+        optimizer = hf.HessianFree(
+            net,
+            damping=setting.damping,
+            damping_decay=setting.damping_decay,
+            gamma=setting.gamma,
+            maxiter=setting.maxiter,
+            atol=setting.atol,
+            ftol=setting.ftol,
+            patience=patience,
+            preconditioner=preconditioner,
+            generator=signs,
+        )
+        records = hf.train(
+            net,
+            optimizer,
+            X,
+            batch_size=setting.batch_size,
+            settings=hf.Settings(setting.theta, setting.max_batch_size),
+            **given,
+        )
+    if past:
         net.load_state_dict(saved["net"])
         optimizer.load_state_dict(saved["optimizer"])
         if method != "martens":  # whose rows are shuffled once, at the start
             g.set_state(saved["generator"])
         signs.set_state(saved["signs"])
-    label = method if method == "martens" or published else SHORT
     turned = changes | {"preconditioner": preconditioner, "hidden": hidden}
-    told = [
-        f"{k} {v}" for k, v in turned.items() if v not in ("random_signs", "logistic")
-    ]
-    label = ", ".join([label, *told])
-    records = train(net, optimizer, X, past=tuple(past), **given)
-    used, taken = (lambda r: r.passes), sum(row["passes"] >= dense for row in rows)
+    usual = "random_signs", "logistic"
+    told = [f"{name} {v}" for name, v in turned.items() if v not in usual]
+    label = ", ".join([method if published else "shf, short runs'", *told])
+    used, taken = attrgetter("passes"), sum(row["passes"] >= dense for row in rows)
     for record, due in looks(records, used, passes, every=every, taken=taken):
         past.append(replace(record, merit=()))
         if due or record.passes < dense:
-            row = {"label": label, "seed": seed, "look": len(rows) + 1}
-            row |= {"step": record.step, "passes": record.passes, "n": record.n}
-            errors = hf.squared_error(net, X), record.validation_error
-            errors = *map(float, errors), record.test_error
-            rows.append(row | dict(zip(PARTS, errors, strict=True)))
-        if record.passes >= passes or (settled and age(rows) > settled):
-            return rows
-        state = {"net": net.state_dict(), "optimizer": optimizer.state_dict()}
-        state |= {"generator": g.get_state(), "signs": signs.get_state()}
-        checkpoint.save(state | {"past": past, "rows": rows})
+            look = {
+                "label": label,
+                "seed": seed,
+                "look": len(rows) + 1,
+                "step": record.step,
+                "passes": record.passes,
+                "n": record.n,
+                "train": float(hf.squared_error(net, X)),
+                "valid": record.validation_error,
+                "test": record.test_error,
+            }
+            rows.append(look)
+        if settled:
+            lowest = min(rows, key=itemgetter("valid"))
+            if rows[-1]["passes"] - lowest["passes"] > settled:
+                break
+        state = {
+            "net": net.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "generator": g.get_state(),
+            "signs": signs.get_state(),
+            "past": past,
+            "rows": rows,
+        }
+        checkpoint.save(state)
     return rows
-
-
-def age(rows: list[dict]) -> float:
-    """Return how many passes ago the lowest validation error was seen."""
-    lowest = min(rows, key=lambda row: row["valid"], default={"passes": 0.0})
-    return rows[-1]["passes"] - lowest["passes"] if rows else 0.0
 
 
 # What stands on the page
@@ -112,9 +127,9 @@ def in_f(rows: pd.DataFrame) -> pd.DataFrame:
 
     The results hold 2 f, the squared error of an image.
     """
-    last = rows.groupby(["label", "seed", "unit"])["passes"].max().reset_index()
-    ends = last.loc[last.groupby(["label", "seed"])["passes"].idxmax(), "unit"]
-    kept = rows[rows["unit"].isin(ends)].reset_index(drop=True)
+    rows = rows.reset_index(drop=True)
+    last = rows.groupby(["label", "seed"])["passes"].idxmax()
+    kept = rows[rows["unit"].isin(rows["unit"][last])]
     return kept.assign(**{part: kept[part] / 2 for part in PARTS})
 
 
@@ -124,13 +139,11 @@ def chosen(rows: pd.DataFrame) -> pd.DataFrame:
     For Martens' method it is the look at the lowest test error. It has the gap between
     test and training error, and the mean batch of the run.
     """
-    found = []
-    for (label, _), runs in rows.groupby(["label", "seed"], sort=False):
-        by = "test" if label == "martens" else "valid"
-        look = runs.loc[[runs[by].idxmin()]]
-        gap, batch = look["test"] - look["train"], runs["n"].mean()
-        found.append(look.assign(gap=gap, batch=batch))
-    return pd.concat(found)
+    by_run = [rows["label"], rows["seed"]]
+    lowest = rows["valid"].where(rows["label"] != "martens", rows["test"])
+    batch = rows["n"].groupby(by_run).transform("mean")
+    looks = rows.assign(gap=rows["test"] - rows["train"], batch=batch)
+    return looks.loc[lowest.groupby(by_run, sort=False).idxmin()]
 
 
 def as_trained(rows: pd.DataFrame) -> pd.DataFrame:
@@ -141,10 +154,9 @@ def as_trained(rows: pd.DataFrame) -> pd.DataFrame:
 
 def grows(rows: pd.DataFrame, *, claim: str, times: float) -> Judged:
     """Judge whether the batch of every run of SHF grows to so many times its first."""
-    ours = rows[rows["label"] == "shf"].sort_values("step")
-    if len(ours) and (by_label(ours, "step", "min")["shf"] == 1).all():
-        first, last = (by_label(ours, "n", at)["shf"] for at in ("first", "max"))
-        grown = last / first
+    runs = rows[rows["label"] == "shf"].sort_values("step").groupby("seed")
+    if len(runs) and (runs["step"].min() == 1).all():
+        grown = runs["n"].max() / runs["n"].first()
         told = f"{grown.min():.1f} to {grown.max():.1f} times"
         yield claim, told, every(grown >= times)
 

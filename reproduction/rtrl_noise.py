@@ -1,11 +1,9 @@
 """Noise of online gradients at the paper's size: cosines with the exact gradient."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
-import torch
 from scipy.stats import t
-from torch import Tensor
 
 from labkit.instruments import gradient_cosine, relative_variance
 from labkit.lab.books.rtrl_training import (
@@ -16,6 +14,7 @@ from labkit.lab.books.rtrl_training import (
     train_network,
 )
 from labkit.lab.claims import UNDECIDED, plus_minus
+from labkit.lab.problem import seeded
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.rtrl import TBPTT, CopyTask, train
 from labkit.rtrl.learners import label
@@ -28,23 +27,13 @@ LEAST = 1e-4  # norm of the exact gradient, in the Copy task; as in the paper's 
 FASTEST = 10**-2.5  # the largest rate of rtrl/fig1-copy
 
 
-def noise(
-    checkpoint: Checkpoint,
-    *,
-    method: str,
-    rank: int,
-    data: str = "ptb",
-    **options: object,
-) -> list[dict]:
-    """Compare one learner with exact RTRL; see :func:`compared`."""
-    return compared(checkpoint, methods=[(method, rank)], data=data, **options)
-
-
 def compared(
     checkpoint: Checkpoint,
     *,
-    methods: Iterable[tuple[str, int]],
     hidden: int,
+    methods: Iterable[tuple[str, int]] = (),
+    method: str = "",
+    rank: int = 0,
     data: str = "ptb",
     updates: int = 0,
     length: int = 0,
@@ -57,21 +46,33 @@ def compared(
 
     The network is trained by ``updates`` of TBPTT-25 on text, or until it copies
     ``length`` symbols, or not at all if both are 0. In the Copy task steps with a tiny
-    gradient are left out.
+    gradient are left out. All ``methods`` with their ranks are compared, or one.
     """
     rows, least = [], LEAST if data == "copy" else 0.0
     for seed in seeds:
         network = frozen(checkpoint, data, hidden, seed, updates, length)
         learners = {
             label(*each): make_learner(*each, network.cell, batch_size=draws, seed=1)
-            for each in methods
+            for each in methods or [(method, rank)]
         }
-        source = text(data, "train") if data != "copy" else fixed_task(length, seed)
+        if data == "copy":
+            g = seeded(100 + seed)
+            source = CopyTask(1, level=length, fixed=True, generator=g)
+        else:
+            source = text(data, "train")
         step, looks = 0, []
         for drawn, truth in estimates(network, learners, source):
             if truth.norm() < least:
                 continue
-            looks += [look_at(name, each, truth) for name, each in drawn.items()]
+            for name, each in drawn.items():
+                cosine = gradient_cosine(each, truth)
+                look = {
+                    "label": name,
+                    "cosine": float(cosine.mean()),
+                    "cosine_sd": float(cosine.std()),
+                    "relative_variance": float(relative_variance(each, truth)),
+                }
+                looks.append(look)
             step += 1
             if step % every == 0:
                 means = pd.DataFrame(looks).groupby("label", sort=False).mean()
@@ -86,46 +87,28 @@ def compared(
 def frozen(
     checkpoint: Checkpoint, data: str, hidden: int, seed: int, updates: int, length: int
 ) -> Network:
-    """Return the network of the comparison, which is trained once and saved."""
-    name = f"network-{seed}"
-    read = None if data == "copy" else text(data, "train")
-    inputs = len(CopyTask.symbols if read is None else read.symbols)
-    network, saved = new_network(inputs, hidden, seed=seed), checkpoint.load(name)
-    if saved is None and (updates or length):
-        if read is None:
-            network = copying(network, length, seed)
-        else:
-            *_, (_, network) = train_network(read, hidden, updates=updates, seed=seed)
-        saved = {"cell": network.cell.state_dict()}
-        saved |= {"readout": network.readout.state_dict()}
-        checkpoint.save(saved, name, now=True)
-    if saved is not None:
+    """Return the network of the comparison, which is trained once and saved.
+
+    Copy is trained by TBPTT-50 until the network reaches strings of this length.
+    """
+    name, task = f"network-{seed}", task_of(data, 16, seed)
+    network = new_network(task.input_size, hidden, seed=seed)
+    if saved := checkpoint.load(name):
         network.cell.load_state_dict(saved["cell"])
         network.readout.load_state_dict(saved["readout"])
+        return network
+    if length:
+        learner = TBPTT(network.cell, batch_size=16, horizon=50)
+        adam = network.adam(FASTEST)
+        records = train(learner, network.readout, task, optimizer=adam)
+        next(record for record in records if record.level >= length)
+    elif updates:
+        read = text(data, "train")
+        *_, (_, network) = train_network(read, hidden, updates=updates, seed=seed)
+    state = {"cell": network.cell.state_dict()}
+    state |= {"readout": network.readout.state_dict()}
+    checkpoint.save(state, name, now=True)
     return network
-
-
-def copying(network: Network, length: int, seed: int) -> Network:
-    """Train by TBPTT-50 until the network reaches strings of this length."""
-    learner = TBPTT(network.cell, batch_size=16, horizon=50)
-    task, optimizer = task_of("copy", 16, seed), network.adam(FASTEST)
-    records = train(learner, network.readout, task, optimizer=optimizer)
-    next(record for record in records if record.level >= length)
-    return network
-
-
-def fixed_task(length: int, seed: int) -> CopyTask:
-    """Return a Copy task of one sequence at a time, whose level stays fixed."""
-    g = torch.Generator().manual_seed(100 + seed)
-    return CopyTask(1, level=length, fixed=True, generator=g)
-
-
-def look_at(name: str, drawn: Tensor, truth: Tensor) -> dict:
-    """Return what is measured of a learner's draws at one step."""
-    cosine = gradient_cosine(drawn, truth)
-    row = {"label": name, "cosine": float(cosine.mean())}
-    row["cosine_sd"] = float(cosine.std())
-    return row | {"relative_variance": float(relative_variance(drawn, truth))}
 
 
 # What stands on the page
@@ -151,19 +134,16 @@ def noise_table(rows: pd.DataFrame, *, after: int = 0) -> pd.DataFrame:
     return found.rename(columns=names)
 
 
-def gap(
-    one: Mapping[str, float], other: Mapping[str, float], draws: int
-) -> tuple[float, float]:
-    """Return the 95 % interval of the difference of two means over so many draws."""
-    half = t.ppf(0.975, 2 * draws - 2) * apart(one, other)["sd"] / draws**0.5
-    middle = one["mean"] - other["mean"]
-    return middle - half, middle + half
-
-
-def apart(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+def apart(one: pd.Series, other: pd.Series) -> pd.Series:
     """Return the difference of two means and its standard deviation."""
     sd = (one["sd"] ** 2 + other["sd"] ** 2) ** 0.5
-    return {"mean": one["mean"] - other["mean"], "sd": sd}
+    return pd.Series({"mean": one["mean"] - other["mean"], "sd": sd})
+
+
+def interval(difference: pd.Series, draws: int) -> tuple[float, float]:
+    """Return the 95 % interval of the difference of two means over so many draws."""
+    half = t.ppf(0.975, 2 * draws - 2) * difference["sd"] / draws**0.5
+    return difference["mean"] - half, difference["mean"] + half
 
 
 def cosines(
@@ -200,9 +180,10 @@ def cosines(
         if other:
             both[-1] = apart(both[-1], found.loc[other[0]])
     told = " and ".join(plus_minus(each, "", 3) for each in both)
-    one, two = {name: share * both[0][name] for name in ("mean", "sd")}, both[1]
-    held = inside(gap(one, two, draws), near) if near else above(gap(one, two, draws))
-    if not near and abs(one["mean"] - two["mean"]) <= TRIFLE:
+    difference = apart(share * both[0], both[1])
+    bounds = interval(difference, draws)
+    held = inside(bounds, near) if near else above(bounds)
+    if not near and abs(difference["mean"]) <= TRIFLE:
         held = UNDECIDED
     networks = rows["seed"].nunique() if "seed" in rows else 1
     yield claim, told, held if one_network else of_runs(held, networks)
@@ -220,8 +201,8 @@ def above_level(
     """Judge whether the mean cosine in one network is above a level."""
     found = means_of(rows[rows["unit"] == unit])
     if label in found.index:
-        row, least = found.loc[label], {"mean": level, "sd": 0.0}
-        yield claim, plus_minus(row, "", 4), above(gap(row, least, draws))
+        row = found.loc[label]
+        yield claim, plus_minus(row, "", 4), above(interval(row, draws), level)
 
 
 # Untrained networks of several sizes
@@ -256,13 +237,13 @@ def whatever_size(rows: pd.DataFrame, *, claim: str, near: float) -> Judged:
     """Judge whether the two sizes that are furthest apart have the same cosine."""
     for name, sizes in at_step_100(rows).groupby("label", sort=False):
         if len(sizes) > 1:
-            sizes = sizes.set_index("units").sort_index()
-            ends = sizes.loc[[sizes["cosine"].idxmin(), sizes["cosine"].idxmax()]]
-            told = " to ".join(
-                f"{row['cosine']:.3f} ± {row['error']:.3f} at {n}{{}}"
-                for n, row in ends.iterrows()
-            ).format(" units", "")
-            middle = ends["cosine"].iloc[1] - ends["cosine"].iloc[0]
-            half = 2 * (ends["error"] ** 2).sum() ** 0.5
-            said = claim.format(label=name, first=sizes.index[0], last=sizes.index[-1])
+            units, found = sizes["units"], sizes["cosine"]
+            low, high = sizes.loc[found.idxmin()], sizes.loc[found.idxmax()]
+            told = (
+                f"{low['cosine']:.3f} ± {low['error']:.3f} at {low['units']} units to "
+                f"{high['cosine']:.3f} ± {high['error']:.3f} at {high['units']}"
+            )
+            half = 2 * (low["error"] ** 2 + high["error"] ** 2) ** 0.5
+            middle = found.max() - found.min()
+            said = claim.format(label=name, first=units.min(), last=units.max())
             yield said, told, inside((middle - half, middle + half), near)

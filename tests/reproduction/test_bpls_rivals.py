@@ -28,19 +28,17 @@ def test_descent_is_torch_optim(name, given, batch_size):
     options = {"optimizer": name, "lr": 1e-2, "epochs": 2, "generator": seeded(5)}
     options |= given
     steps = [
-        (s.epoch, float(s.loss), [W.clone() for W in s.weights])
+        (s.epoch, [W.clone() for W in s.weights])
         for s in descend(X, y, BEFORE, batch_size=batch_size, **options)
     ]
     assert len(steps) == 2 * math.ceil(60 / batch_size) and steps[-1][0] == 2
     W1, W2 = (W.clone().requires_grad_() for W in BEFORE)
     method = METHODS[name]([W1, W2], lr=1e-2, **given)
     order = torch.randperm(60, generator=seeded(5))
-    for (_, loss, weights), rows in zip(steps, order.split(batch_size), strict=False):
+    for (_, weights), rows in zip(steps, order.split(batch_size), strict=False):
         method.zero_grad()
-        expected = F.cross_entropy(torch.sigmoid(X[rows] @ W1) @ W2, y[rows])
-        expected.backward()
+        F.cross_entropy(torch.sigmoid(X[rows] @ W1) @ W2, y[rows]).backward()
         method.step()
-        assert loss == pytest.approx(float(expected.detach()))
         assert_all_close(weights, (W1.detach(), W2.detach()))
 
 
@@ -52,13 +50,10 @@ def test_descent_of_runs_with_samples_of_their_own_is_each_run_alone(name, label
     weights = tuple(torch.stack([W, 2 * W, -W]) for W in BEFORE)
     given = {"optimizer": name, "batch_size": 7, "epochs": 2}
     *_, together = descend(inputs, wanted, weights, generator=seeded(5), **given)
-    losses = []
     for run in range(3):
         own = inputs[run], wanted[run], [W[run] for W in weights]
         *_, alone = descend(*own, generator=seeded(5), **given)
         assert_all_close([W[run] for W in together.weights], alone.weights)
-        losses.append(alone.loss)
-    assert_all_close([together.loss], [sum(losses)])
 
 
 def test_descent_of_many_runs_at_once_is_each_run_alone():
@@ -71,5 +66,5 @@ def test_descent_of_many_runs_at_once_is_each_run_alone():
         *_, together = descend(toy.X, Y, before, generator=seeded(2), **options)
         weights = tuple(W[1, 2] for W in before)
         *_, alone = descend(toy.X, Y[1, 2], weights, generator=seeded(2), **options)
-        assert together.step == alone.step == 20
+        assert together.epoch == alone.epoch == 4
         assert_all_close([W[1, 2] for W in together.weights], alone.weights)
