@@ -305,7 +305,6 @@ def seconds_of(
         walks = sum(record.end is not None for record in records)
         spent = {"BPLS": (time.process_time() - began) / walks}
         X, start = X.float(), tuple(W.float() for W in start)
-        steps = min(steps, len(y) - 1)
         for method in OPTIMIZERS:
             g = seeded(seed)
             run = descend(X, y, start, "softmax", optimizer=method, generator=g)

@@ -223,10 +223,10 @@ def swept(rows: pd.DataFrame, symbol: str) -> dict[str, pd.Series]:
     return {x: found[x] for x in found if x.startswith(f"RLS, {symbol} ")}
 
 
-def matters(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
-    """Judge whether a makes more of a difference than b, of the values that run."""
+def matters(rows: pd.DataFrame, *, claim: str) -> Judged:
+    """Judge whether eta makes more of a difference than k, of the values that run."""
     gaps = []
-    for symbol in (a, b):
+    for symbol in ("eta", "k"):
         runs = [each for each in swept(rows, symbol).values() if each.notna().all()]
         runs.sort(key=pd.Series.mean)
         gaps += [runs[-1] - runs[0]] if len(runs) > 1 else []

@@ -102,8 +102,8 @@ def common(
     rows: pd.DataFrame, labels: tuple[str | None, str | None], column: str
 ) -> tuple[int, list[pd.Series]]:
     """Return the last step that two labels have, 0 if there is none, and their runs."""
-    one, two = (set(rows.loc[rows["label"] == label, "look"]) for label in labels)
-    steps = max(one & two, default=0)
+    one, two = (rows[rows["label"] == label]["look"] for label in labels)
+    steps = max({*one} & {*two}, default=0)
     return steps, [at(rows, label, steps, column) for label in labels]
 
 

@@ -1,6 +1,7 @@
 """Noise of online gradients at the paper's size: cosines with the exact gradient."""
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 
 import pandas as pd
 from scipy.stats import t
@@ -174,13 +175,9 @@ def cosines(
     found = means_of(rows[rows["unit"] == unit] if unit else rows, after)
     if not {*a, *b} <= set(found.index):
         return
-    both = []
-    for first, *other in a, b:
-        both.append(found.loc[first])
-        if other:
-            both[-1] = apart(both[-1], found.loc[other[0]])
-    told = " and ".join(plus_minus(each, "", 3) for each in both)
-    difference = apart(share * both[0], both[1])
+    one, two = (reduce(apart, [found.loc[x] for x in labels]) for labels in (a, b))
+    told = f"{plus_minus(one, '', 3)} and {plus_minus(two, '', 3)}"
+    difference = apart(share * one, two)
     bounds = interval(difference, draws)
     held = inside(bounds, near) if near else above(bounds)
     if not near and abs(difference["mean"]) <= TRIFLE:
