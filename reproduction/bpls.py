@@ -36,15 +36,12 @@ CURVES = 10  # number of runs whose walks are all recorded
 MARGIN = 1.0
 
 
-@cache
-def training_file(data: str, dtype: torch.dtype) -> Labelled:
-    """Load the training part of a data set."""
-    return load(data, "train", dtype=dtype)
+load_once = cache(load)
 
 
 def split(data: str, seed: int, dtype: torch.dtype) -> tuple[Labelled, Labelled]:
     """Draw the images to learn from and to test on from the training file."""
-    whole = training_file(data, dtype)
+    whole = load_once(data, "train", dtype=dtype)
     fit, test = (200, 100) if data == "digits" else (40_000, 10_000)
     order = torch.randperm(len(whole.targets), generator=seeded(seed))
     return some(whole, order[:fit]), some(whole, order[fit : fit + test])

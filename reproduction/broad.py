@@ -45,8 +45,8 @@ def images(data: str) -> Problem:
 
 def coded(problem: Problem) -> Tensor:
     """Return the classes coded as -1 and +1, of shape (l, c)."""
-    one_hot = torch.nn.functional.one_hot(problem.fit.targets, problem.classes)
-    return 2 * one_hot.double() - 1
+    one_hot = torch.eye(problem.classes, dtype=torch.float64)[problem.fit.targets]
+    return 2 * one_hot - 1
 
 
 def drawn(

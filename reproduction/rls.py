@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -17,7 +17,7 @@ from labkit.lab.books.rls_training import (
     make_training,
     network,
 )
-from labkit.lab.claims import NO, YES, plus_minus
+from labkit.lab.claims import NO, YES
 from labkit.lab.datasets import Labelled, load_imdb
 from labkit.lab.problem import Problem, load_problem, seeded
 from labkit.lab.runs.jobs import Checkpoint
@@ -140,53 +140,37 @@ def faster(
     said = f"VI-B: {a} converges faster than {b}"
     for column, goal in goals.items():
         higher, least = column == "accuracy", POINTS if column == "accuracy" else None
+        there = rows[column] >= goal if higher else rows[column] <= goal
         for clock in clocks:
-            both = [
-                reached(
-                    rows[rows["label"] == label], column, goal, clock, higher=higher
-                )
-                for label in (a, b)
-            ]
-            held = ahead(*both, higher=False, paired=True)
+            times = by_label(rows.assign(time=rows[clock].where(there)), "time", "min")
+            one, two = (times[label].fillna(math.inf) for label in (a, b))
+            held = ahead(one, two, higher=False, paired=True)
             claim = f"{said}, {clock.rstrip('s')}s to {column} {goal:g}"
-            yield f"ours: {claim}" if clock == "seconds" else claim, told(both), held
+            claim = f"ours: {claim}" if clock == "seconds" else claim
+            yield claim, f"{told(one)} and {told(two)}", held
         ways = {f"best {column}": "max" if higher else "min"}
         ways[f"mean {column} over all epochs"] = "area"
         for what, at in ways.items():
             found = by_label(rows, column, at)
-            both = found[a], found[b]
-            held = ahead(*both, higher=higher, paired=True, least=least)
-            yield f"{said}, {what}", told(both), at_the_end(held)
+            one, two = found[a], found[b]
+            held = ahead(one, two, higher=higher, paired=True, least=least)
+            both = f"{told(one)} and {told(two)}"
+            yield f"{said}, {what}", both, at_the_end(held)
     found = by_label(rows, "accuracy")
     both = f"{words(found[a])} and {words(found[b])}"
     held = ahead(found[a], found[b], paired=True, least=POINTS)
     yield f"VI-B: {a} ends above {b}, last accuracy", both, at_the_end(held)
 
 
-def reached(
-    rows: pd.DataFrame, column: str, goal: float, clock: str, *, higher: bool = True
-) -> pd.Series:
-    """Return the time when each seed first reaches a level, or inf if it never does."""
-    sign = 1 if higher else -1
-    there = rows[sign * rows[column] >= sign * goal].groupby("seed")[clock].min()
-    seeds = pd.Index(rows["seed"].unique(), name="seed")
-    return there.astype(float).reindex(seeds, fill_value=math.inf)
-
-
-def told(both: Iterable[pd.Series]) -> str:
-    """Return in words two means and their standard deviations over the seeds."""
-    words = []
-    for values in both:
-        ended = values[values < math.inf]
-        counts = {"never": (values == math.inf).sum(), "failed": values.isna().sum()}
-        left = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
-        row = {"mean": ended.mean(), "sd": ended.std()}
-        digits = 2 if ended.empty or ended.mean() >= 1 else 4
-        if ended.empty:
-            words.append("never" if counts["never"] else "failed")
-        else:
-            words.append(plus_minus(row, "", digits) + (f" ({left})" if left else ""))
-    return " and ".join(words)
+def told(runs: pd.Series) -> str:
+    """Return in words the mean and the standard deviation over the seeds that ended."""
+    ended = runs[runs < math.inf]
+    counts = {"never": (runs == math.inf).sum(), "failed": runs.isna().sum()}
+    if ended.empty:
+        return "never" if counts["never"] else "failed"
+    left = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
+    mean = words(ended, "", 2 if ended.mean() >= 1 else 4)
+    return mean + (f" ({left})" if left else "")
 
 
 # The constants k and eta
@@ -219,8 +203,8 @@ def best(rows: pd.DataFrame, *, claim: str, symbol: str, value: str) -> Judged:
 
 def swept(rows: pd.DataFrame, symbol: str) -> dict[str, pd.Series]:
     """Return the last accuracies, by seed, for each value of a constant."""
-    found = by_label(rows, "accuracy")
-    return {x: found[x] for x in found if x.startswith(f"RLS, {symbol} ")}
+    chosen = rows["label"].str.startswith(f"RLS, {symbol} ")
+    return by_label(rows[chosen], "accuracy")
 
 
 def matters(rows: pd.DataFrame, *, claim: str) -> Judged:
