@@ -5,7 +5,7 @@ factor is extended in memory for all of its columns that is set aside once. The
 equations are those of :mod:`labkit.broad.ridge` and :mod:`labkit.broad.greville`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ def chunks(
     Y: Tensor,
     rows: int,
     making: AbstractContextManager,
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+) -> Rows:
     """Yield, by rows, the first k columns, the later ones, and Y."""
     old, new = nodes.between(0, k), nodes.between(k, nodes.columns)
     for z, y in zip(Z.split(rows), Y.split(rows), strict=True):
