@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tests.draws import seeded
+
 
 class Walk(NamedTuple):
     """One real step, made anew at each call of its maker."""
@@ -35,10 +37,6 @@ def called(run: Callable[[], Any]) -> set[CodeType]:
     return seen
 
 
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
 def random(*shapes, dtype=torch.float64):
-    g = generator()
+    g = seeded()
     return [torch.randn(shape, generator=g, dtype=dtype) for shape in shapes]

@@ -6,15 +6,11 @@ from labkit.hessian_free import Autoencoder, linearise
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.vectors import copied
 from labkit.theorems.hessian_free import dense
+from tests.draws import randn, seeded
 
 
 def rand(*shape, seed=0, dtype=torch.float64):
-    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def randn(*shape, seed=0, dtype=torch.float64):
-    g = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=g, dtype=torch.float64).to(dtype)
+    return torch.rand(*shape, generator=seeded(seed)).to(dtype)
 
 
 def spectrum(m, n, values, seed=0):
@@ -32,7 +28,7 @@ def split(x):
 
 def small_net(widths=(5, 4, 3, 4, 5), activations=None, *, seed=0, bias=0.3):
     """An autoencoder in float64 with dense weights and biases."""
-    g = torch.Generator().manual_seed(seed)
+    g = seeded(seed)
     net = Autoencoder(widths, activations=activations, dtype=torch.float64, generator=g)
     with torch.no_grad():
         for W in net.parameters():

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from labkit.hessian_free import Autoencoder, squared_error
+from tests.draws import seeded
 
 from .conftest import rand, small_net
 
@@ -29,7 +30,7 @@ def test_the_code_is_the_middle_layer():
 
 
 def test_sparse_weights():
-    g = torch.Generator().manual_seed(0)
+    g = seeded()
     net = Autoencoder((400, 300, 6, 300, 400), generator=g)
     values = []
     for W in net.parameters():
@@ -48,18 +49,15 @@ def test_sparse_weights():
 
 def test_weights_come_from_the_generator_alone():
     state = torch.get_rng_state()
-    seeded = (torch.Generator().manual_seed(3) for _ in range(2))
-    one, two = (Autoencoder((9, 4, 9), generator=g) for g in seeded)
+    one, two = (Autoencoder((9, 4, 9), generator=seeded(3)) for _ in range(2))
     assert all(map(torch.equal, one.parameters(), two.parameters()))
     assert torch.equal(state, torch.get_rng_state())
 
 
 REFUSED = [
     ((8, 4, 3, 8), {}, r"that mirror, such as mirrored.* got \(8, 4, 3, 8\)"),
-    ((8, 8), {}, "three or more integers"),
     ((8, 0, 8), {}, r"integers >= 1 that .* got \(8, 0, 8\)"),
     ((8, 4, 8), {"incoming": 0}, "incoming must be an integer >= 1, got 0"),
-    ((8, 4, 8), {"std": 0}, "std must be > 0 and finite, got 0"),
     (
         (8, 4, 8),
         {"activations": ("logistic", "swish")},

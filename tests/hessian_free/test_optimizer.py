@@ -15,6 +15,7 @@ from labkit.hessian_free import HessianFree, cg, lsmr_steps, squared_error
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.vectors import copied
 from labkit.theorems.hessian_free import joined, normal_map, normal_rhs
+from tests.draws import seeded
 
 from .conftest import gauss_newton, rand, relative, small_net
 
@@ -22,7 +23,7 @@ from .conftest import gauss_newton, rand, relative, small_net
 def make(seed=0, **options):
     net = small_net(seed=seed)
     start = {"damping": 0.5, "damping_decay": 0.9, "atol": 1e-13, "maxiter": 200}
-    g = torch.Generator().manual_seed(seed)
+    g = seeded(seed)
     return net, HessianFree(net, generator=g, **start | options), rand(20, 5, seed=seed)
 
 
@@ -162,29 +163,6 @@ def test_lsmr_and_cg_on_one_frozen_subproblem():
     assert errors[-1] < 1e-8 < errors[0]
 
 
-def test_any_module_and_targets():
-    torch.manual_seed(0)
-    linear = torch.nn.Linear
-    net = torch.nn.Sequential(linear(3, 4), torch.nn.Tanh(), linear(4, 2))
-    X, T = torch.rand(30, 3), torch.rand(30, 2)
-    optimizer = HessianFree(net, damping=0.1)
-    losses = [optimizer.step(X, T).loss_after for _ in range(30)]
-    best = torch.linalg.lstsq(torch.cat([X, torch.ones(30, 1)], 1), T, driver="gelsd")
-    # What no map without a hidden layer reaches.
-    assert losses[-1] < 0.5 * float(best.residuals.sum()) / 30
-
-
-@pytest.mark.parametrize("spoiled", ["batch", "validation"])
-def test_an_endless_loss_leaves_the_weights(spoiled):
-    net, optimizer, X = make()
-    before = copied(weights_of(net))
-    with pytest.raises(FloatingPointError, match=r"not finite|merit is nan"):
-        if spoiled == "batch":
-            optimizer.step(X * math.nan)
-        optimizer.step(X, validation=X * math.nan)
-    assert all(map(torch.equal, before, weights_of(net)))
-
-
 def test_a_first_session_with_the_defaults_learns_digits():
     X, y = map(torch.tensor, load_digits(return_X_y=True))
     torch.manual_seed(0)
@@ -210,20 +188,17 @@ def test_a_first_session_with_the_defaults_learns_xor():
 
 REFUSED = [
     ({"damping": 0.0}, "damping must be > 0 and at most 1e18, .* got 0.0"),
-    ({"damping_decay": 1.0}, r"damping_decay must be in \(0, 1\), got 1.0"),
-    ({"gamma": 1.1}, r"gamma must be in \[0, 1\], got 1.1"),
-    ({"alpha": 0.0}, r"alpha must be in \(0, 1\), got 0.0"),
+    ({"damping": 1e300}, "damping must be .* at most 1e18, for it is squ"),
     ({"preconditioner": "diag"}, r"preconditioner must be one of .* got 'diag'"),
-    ({"damping_norm": "mixed"}, r"damping_norm must be one of .* got 'mixed'"),
-    ({"ftol": "x"}, "ftol must be >= 0 and finite, got 'x'"),
     ({"maxiter": 0}, "maxiter must be an integer >= 1, got 0"),
+    ({"generator": 5}, "generator must be a torch.Generator or None, got"),
 ]
 
 
 @pytest.mark.parametrize(("options", "match"), REFUSED)
 def test_refuses(options, match):
-    with pytest.raises(ValueError, match=match):
-        HessianFree(small_net(), **({"damping": 1.0} | options))
+    with pytest.raises((ValueError, TypeError), match=match):
+        HessianFree(small_net(), **options)
 
 
 class OnCuda(torch.Generator):

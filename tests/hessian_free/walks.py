@@ -6,17 +6,18 @@ from labkit import hessian_free
 from labkit.hessian_free.batch_size import batch_gradient_variance, grow
 from labkit.hessian_free.linearise import linearise
 from labkit.hessian_free.preconditioner import KINDS
-from tests.walks import Walk, generator, random
+from tests.draws import seeded
+from tests.walks import Walk, random
 
 
 def autoencoder():
-    net = hessian_free.Autoencoder((6, 3, 6), generator=generator(), incoming=3)
+    net = hessian_free.Autoencoder((6, 3, 6), generator=seeded(), incoming=3)
     return net.double(), random((20, 6))[0].sigmoid()
 
 
 def hf_step(preconditioner="random_signs", shows="1 2 3 4 5 6 7 8"):
     net, X = autoencoder()
-    g = generator(1)
+    g = seeded(1)
     optimizer = hessian_free.HessianFree(
         net, damping=0.3, maxiter=8, preconditioner=preconditioner, generator=g
     )
@@ -76,7 +77,7 @@ WALKS |= {
 
 def train():
     net, X = autoencoder()
-    optimizer = hessian_free.HessianFree(net, maxiter=8, generator=generator(1))
+    optimizer = hessian_free.HessianFree(net, maxiter=8, generator=seeded(1))
     options = {"validation": X, "batch_size": 10, "steps": 2}
     return list(hessian_free.train(net, optimizer, X, **options))
 

@@ -10,14 +10,10 @@ from labkit.instruments import (
     gradient_variance,
     relative_variance,
 )
+from tests.draws import randn
 
 SEEDS = st.integers(0, 2**31)
 close = torch.testing.assert_close
-
-
-def draw(seed, *shape):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def test_cosine_on_hand_values_and_of_repeats():
@@ -27,7 +23,7 @@ def test_cosine_on_hand_values_and_of_repeats():
     e = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
     assert gradient_cosine(e, g).item() == pytest.approx(0.6)
     assert gradient_cosine(e, g).shape == ()
-    estimates, exact = draw(0, 5, 2, 3), draw(1, 2, 3)
+    estimates, exact = randn(5, 2, 3), randn(2, 3, seed=1)
     together = gradient_cosine(estimates, exact)
     assert together.shape == (5,)
     close(together, torch.stack([gradient_cosine(e, exact) for e in estimates]))
@@ -36,7 +32,7 @@ def test_cosine_on_hand_values_and_of_repeats():
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, a=st.floats(1e-150, 1e150), b=st.floats(1e-150, 1e150))
 def test_cosine_does_not_know_scale(seed, a, b):
-    x, y = draw(seed, 7), draw(seed + 1, 7)
+    x, y = randn(7, seed=seed), randn(7, seed=seed + 1)
     cosine = gradient_cosine(x, y)
     assert -1 <= cosine <= 1
     close(gradient_cosine(a * x, b * y), cosine)
@@ -56,7 +52,7 @@ def test_a_zero_vector_gives_nan_or_inf():
 @given(seed=SEEDS)
 def test_relative_variance_over_all_signs_is_the_closed_form(seed):
     # g + diag(s) d over every sign pattern s: mean g, squared error |d|^2 exactly.
-    g, d = draw(seed, 3), draw(seed + 1, 3)
+    g, d = randn(3, seed=seed), randn(3, seed=seed + 1)
     signs = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 3).double()
     estimates = g + signs * d
     ratio = d.square().sum() / g.square().sum()
@@ -67,15 +63,15 @@ def test_relative_variance_over_all_signs_is_the_closed_form(seed):
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS)
 def test_error_is_variance_plus_squared_bias(seed):
-    estimates, exact = draw(seed, 6, 2, 2), draw(seed + 1, 2, 2)
+    estimates, exact = randn(6, 2, 2, seed=seed), randn(2, 2, seed=seed + 1)
     bias = (estimates.mean(0) - exact).square().sum()
     expected = (gradient_variance(estimates) * 5 / 6 + bias) / exact.square().sum()
     close(relative_variance(estimates, exact), expected)
 
 
 def test_instruments_touch_neither_inputs_nor_the_global_generator():
-    estimates = draw(0, 4, 3).requires_grad_()
-    exact = draw(1, 3).requires_grad_()
+    estimates = randn(4, 3).requires_grad_()
+    exact = randn(3, seed=1).requires_grad_()
     before = [t.detach().clone() for t in (estimates, exact)]
     state = torch.get_rng_state()
     results = [

@@ -8,11 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from labkit.instruments import angle, best_ratio
-
-
-def randn(*shape, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=g, dtype=torch.float64)
+from tests.draws import randn
 
 
 @pytest.mark.parametrize("shape", [(3, 8), (50, 4), (1, 5)])

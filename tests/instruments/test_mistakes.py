@@ -73,6 +73,10 @@ MISTAKES = {
         lambda: GradientNoise("net"),
         "model must be an nn.Module, got str",
     ),
+    "no layer": (
+        lambda: GradientNoise(nn.ReLU()),
+        "ReLU has no layer to watch",
+    ),
     "a reduction": (
         lambda: GradientNoise(NET, reduction="average"),
         "reduction must be .* got 'average'",

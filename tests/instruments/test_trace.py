@@ -74,29 +74,18 @@ def test_every_cut_of_the_last_line_loads_the_rows_before_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("headed", "text", "message"),
     [
-        ('{"step": 1, "lo', "line 3: not JSON"),
-        ('{"step": 1, "loss": [1]}', "line 3: 'loss' must be"),
-        ('{"step": -1}', "line 3: step -1 after 0"),
+        (True, '{"step": 1, "lo\n{"step": 9}\n', "line 3: not JSON"),
+        (True, '{"step": 1, "loss": [1]}\n', "line 3: 'loss' must be"),
+        (True, '{"step": -1}\n', "line 3: step -1 after 0"),
+        (False, "", "line 1: no header"),
+        (False, '{"step": 0}\n', "line 1: not the header"),
+        (False, '{"format": "labkit-trace", "version": 99}\n', "version 99"),
     ],
 )
-def test_a_malformed_middle_names_its_line(path, line, message):
-    path.write_text(path.read_text() + line + '\n{"step": 9}\n')
-    with pytest.raises(ValueError, match=message):
-        Trace.load(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "line 1: no header"),
-        ('{"step": 0}\n', "line 1: not the header"),
-        ('{"format": "labkit-trace", "version": 99}\n', "version 99"),
-    ],
-)
-def test_a_file_without_a_good_header_is_refused(path, text, message):
-    path.write_text(text)
+def test_a_malformed_line_is_named(path, headed, text, message):
+    path.write_text(path.read_text() * headed + text)
     with pytest.raises(ValueError, match=message):
         Trace.load(path)
 

@@ -15,7 +15,8 @@ from labkit.hessian_free import (
 from labkit.hessian_free.linearise import weights_of
 from labkit.scale import workers as scale_workers
 from labkit.theorems.hessian_free import joined
-from tests.hessian_free.conftest import rand, randn, relative, small_net
+from tests.draws import randn, seeded
+from tests.hessian_free.conftest import rand, relative, small_net
 
 ROWS = 13, 7  # of the ranks
 
@@ -78,7 +79,7 @@ def signs(rank, world):
     model, X = small_net(), part(rand(20, 5, seed=1), rank)
     pool = None if rank is None else scale_workers()
     given = part(randn(20, 5, seed=3).sign(), rank)
-    g = torch.Generator().manual_seed(rank or 0)
+    g = seeded(rank or 0)
     optimizer = HessianFree(model, damping=0.5, generator=g, workers=pool)
     point = optimizer.linearised(X, None, weights_of(model))
     diagonal = joined(diagonal_estimate(point, given))
