@@ -41,6 +41,15 @@ def test_the_code_of_a_page_runs_and_fits_a_screen(page, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_training_loops_of_the_papers_pages_run():
+    rls, rtrl = {}, {}
+    for page, names in {"rls": rls, "rtrl": rtrl}.items():
+        exec("\n".join(blocks(DOCS / f"{page}.md", "python")), names)
+    assert rls["losses"][-1] < 0.5 * rls["losses"][0]
+    assert rtrl["record"].step == 10 and rtrl["h"].isfinite().all()
+    assert rtrl["readout"][0].weight.grad.any()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_would_be_taken(page, tmp_path, monkeypatch):
     """A sweep is prepared."""

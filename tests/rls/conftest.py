@@ -7,14 +7,10 @@ import torch
 from torch import Tensor
 
 from labkit.rls import loss_mse, rls_step
+from tests.draws import randn
 
 RULE = {"forgetting": 0.97, "mean_weight": 0.3, "lr": 0.7, "momentum": 0.6, "l1": 1e-2}
 REF_RULE = {"lam": 0.97, "k": 0.3, "eta": 0.7, "alpha": 0.6, "gamma": 1e-2}
-
-
-def randn(*shape, seed=0, dtype=torch.float64):
-    g = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=g, dtype=torch.float64).to(dtype)
 
 
 def spd(n, seed=0, dtype=torch.float64):

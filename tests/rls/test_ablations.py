@@ -14,7 +14,8 @@ from .conftest import (
     snapshot,
     take,
 )
-from .twins import CASES, assert_same, fcs, mirror, randomise, theta
+from .reference import Net, theta
+from .twins import CASES, assert_same, fcs, randomise
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 def test_kailath_keeps_the_exact_inverse_and_steps_by_it(forgetting, bias, rows):
     eta, alpha = 0.3, 0.5
     model = fcs(bias=bias)
-    net = mirror(model)
+    net = Net(model)
     options = {"forgetting": forgetting, "momentum": alpha, "P0_scale": 2.0}
     options["mean_weight"] = 7.0  # is not used
     optimizer = KailathRLS(model, lr=eta, **options)
@@ -47,7 +48,7 @@ def test_kailath_keeps_the_exact_inverse_and_steps_by_it(forgetting, bias, rows)
 def test_averaged_form_is_a_product_of_two_means(rows):
     k, eta, lam = 0.4, 0.7, 0.97
     model = fcs()
-    net = mirror(model)
+    net = Net(model)
     optimizer = AveragedRLS(model, mean_weight=k, lr=eta, forgetting=lam)
     for s in range(4):
         take(model, optimizer, *batch(rows, s))
@@ -92,7 +93,7 @@ def test_running_mean_is_rls_where_every_batch_has_the_same_mean(limit):
 def test_running_mean_uses_the_inverse_of_its_definition():
     k, eta, start = 0.3, 0.7, 1.5
     model = nn.Sequential(randomise(nn.Linear(5, 7)))
-    net, seen = mirror(model), []
+    net, seen = Net(model), []
     (part,) = net.parts
     optimizer = RunningMeanRLS(model, mean_weight=k, lr=eta, P0_scale=start)
     for s in range(6):

@@ -102,7 +102,7 @@ class Experts(nn.Module):
 
 
 @FORMS
-@pytest.mark.parametrize("kind", [RLS, lambda m, **o: held(RLS)(m, **o)])
+@pytest.mark.parametrize("kind", [RLS, held(RLS)])
 @pytest.mark.parametrize("on_failure", ["raise", "reset"])
 def test_a_layer_without_rows_stands_still_and_the_others_step(kind, limit, on_failure):
     model = Experts()
@@ -123,7 +123,7 @@ def test_a_layer_without_rows_stands_still_and_the_others_step(kind, limit, on_f
 # Options
 
 
-@pytest.mark.parametrize("make", [RLS, lambda m, **o: held(RLS)(m, **o)])
+@pytest.mark.parametrize("make", [RLS, held(RLS)])
 @pytest.mark.parametrize("limit", [None, 0.5])
 def test_a_rate_in_a_tensor_is_the_number(make, limit):
     found = []

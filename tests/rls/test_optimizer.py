@@ -21,7 +21,8 @@ from .conftest import (
     snapshot,
     take,
 )
-from .twins import CASES, assert_same, fcs, mirror, plant
+from .reference import Net
+from .twins import CASES, assert_same, fcs, plant
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:with forgetting < 1", "ignore:Using padding='same'"
@@ -39,7 +40,7 @@ def test_one_step_equals_the_reference(case, limit, rows):
     model, inputs, outputs, layers = CASES[case]()
     steps = 4 if case == "output at every step" else 1
     optimizer = RLS(model, **RULE, max_grad_norm=limit, layers=layers)
-    net = mirror(model, steps)
+    net = Net(model, steps)
     backward(model, randn(rows, *inputs, seed=7), randn(rows, *outputs, seed=8))
     optimizer.step()  # makes the state
     plant(optimizer, net)
@@ -63,7 +64,7 @@ def test_the_gradient_is_formed_or_not_as_documented():
 @pytest.mark.parametrize("rows", [FEW, MANY])
 def test_twenty_steps_with_some_clipped(rows):
     model = fcs()
-    net = mirror(model)
+    net = Net(model)
     optimizer = RLS(model, momentum=0.5, l1=1e-4, max_grad_norm=1.2)
     clipped = []
     for s in range(20):
@@ -89,7 +90,7 @@ def test_torchs_own_clip_does_as_well():
 
 def test_options_of_single_layers_and_changes_of_them_in_mid_run():
     model = fcs()
-    net = mirror(model)
+    net = Net(model)
     layers = [{"layer": "2", "lr": 0.2, "P0_scale": 3.0}, model[0]]
     optimizer = RLS(model, layers=layers, lr=0.9, mean_weight=0.4)
     net.parts[1].P *= 3.0
@@ -102,7 +103,7 @@ def test_options_of_single_layers_and_changes_of_them_in_mid_run():
         net.gradients(x, target)
         for i, part in enumerate(net.parts):
             part.step(k=0.4, eta=etas[i])
-    net.layers.reverse()
+    net.parts.reverse()
     assert_same(optimizer, net)
 
 
@@ -120,7 +121,7 @@ def test_layers_that_are_frozen_or_not_chosen_stay(frozen):
 @pytest.mark.parametrize("alphas", [(0, 0, 0.5, 0.5), (0.5, 0.5, 0, 0.5, 0.5)])
 def test_momentum_that_starts_later_or_again_starts_from_rest(alphas):
     model = fcs()
-    net = mirror(model)
+    net = Net(model)
     optimizer = RLS(model)
     for s, alpha in enumerate(alphas):
         for group in optimizer.param_groups:

@@ -1,11 +1,11 @@
-"""Models, and their twins in NumPy."""
+"""Models, and how they are compared with their twins in NumPy."""
 
 import numpy as np
 import torch
 from torch import nn
 
-from . import reference as ref
 from .conftest import randn, spd
+from .reference import theta
 
 
 class Outputs(nn.Module):
@@ -102,47 +102,6 @@ CASES = {
     "lstm without bias": lambda: recurrent(nn.LSTM, bias=False),
     "output at every step": predictor,
 }
-
-
-def theta(weight, bias):
-    """(n, N) of the paper from torch's layout, as NumPy."""
-    W = weight.detach().flatten(1).T
-    if bias is not None:
-        W = torch.cat([W, bias.detach()[None]])
-    return W.double().numpy().copy()
-
-
-def parts_of(module):
-    """The twins of a layer's blocks; none of a module without weights."""
-    for name in ("weight", "weight_ih_l0", "weight_hh_l0"):
-        if hasattr(module, name):
-            bias = getattr(module, name.replace("weight", "bias"), None)
-            yield ref.Part(theta(getattr(module, name), bias), bias is not None)
-
-
-TWINS = {nn.RNN: ref.RNN, nn.LSTM: ref.LSTM, nn.ReLU: ref.ReLU, nn.Tanh: ref.Tanh}
-TWINS |= {nn.Flatten: ref.Flatten, LastOutput: ref.Last}
-
-
-def mirror(model, steps=1):
-    """The NumPy twin of a Sequential; ``steps``: T of Linear layers on sequences."""
-    layers = []
-    for module in model:
-        parts = list(parts_of(module))
-        if isinstance(module, nn.Linear):
-            layers.append(ref.Dense(*parts, steps))
-        elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            # torch holds it from the last side to the first
-            padding = np.reshape(module._reversed_padding_repeated_twice, (-1, 2))
-            kernel, stride, dilation = (
-                module.kernel_size,
-                module.stride,
-                module.dilation,
-            )
-            layers.append(ref.Conv(*parts, kernel, stride, padding[::-1], dilation))
-        elif not isinstance(module, Outputs):
-            layers.append(TWINS[type(module)](*parts))
-    return ref.Net(layers)
 
 
 def plant(optimizer, net, seed=50):
