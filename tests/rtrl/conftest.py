@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from labkit.rtrl import LEARNERS, GRUCell, LSTMCell, RHNCell, RNNCell
+from tests.draws import seeded
 
 CELLS = {"rnn": RNNCell, "rhn": RHNCell, "lstm": LSTMCell, "gru": GRUCell}
 # Every row of the table: its name and a rank.
@@ -16,7 +17,7 @@ CASES = [
 
 def make_cell(kind, input_size, hidden_size, *, seed=0, scale=0.4, dtype=torch.float64):
     """Return a cell with weights, bias row included, large enough to matter."""
-    g = torch.Generator().manual_seed(seed)
+    g = seeded(seed)
     cell = CELLS[kind](input_size, hidden_size, generator=g, dtype=dtype)
     with torch.no_grad():
         cell.weight.normal_(0, scale, generator=g)
@@ -25,8 +26,8 @@ def make_cell(kind, input_size, hidden_size, *, seed=0, scale=0.4, dtype=torch.f
 
 def make(name, rank, cell, *, batch_size=3, seed=0):
     """Return the learner of a row with a generator of its own."""
-    generator = torch.Generator().manual_seed(seed)
-    return LEARNERS[name].make(cell, rank, batch_size=batch_size, generator=generator)
+    options = {"batch_size": batch_size, "generator": seeded(seed)}
+    return LEARNERS[name].make(cell, rank, **options)
 
 
 def read(learner, xs):
@@ -34,10 +35,6 @@ def read(learner, xs):
     for x in xs:
         learner.step(x)
     return learner
-
-
-def randn(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def agree(x, y, tol=1e-12):

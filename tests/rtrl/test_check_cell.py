@@ -14,8 +14,9 @@ from labkit.rtrl import (
     from_torch,
 )
 from labkit.theorems import rtrl as theorems
+from tests.draws import randn, seeded
 
-from .conftest import CELLS, make, make_cell, randn
+from .conftest import CELLS, make, make_cell
 
 
 class Traced(Cell):
@@ -31,16 +32,14 @@ class Traced(Cell):
 
 @pytest.mark.parametrize("kind", [RNNCell, RHNCell, LSTMCell, GRUCell, Traced])
 def test_a_right_cell_passes_and_stays_as_it_is(kind):
-    cell = kind(2, 3, generator=torch.Generator().manual_seed(0))
+    cell = kind(2, 3, generator=seeded())
     before = cell.weight.detach().clone()
     check_cell(cell, tolerance=1e-12)  # against torch.func, in float64
     assert torch.equal(cell.weight, before) and cell.weight.dtype == torch.float32
 
 
 def test_shapes_and_initialisation(kind):
-    cells = [
-        CELLS[kind](5, 40, generator=torch.Generator().manual_seed(0)) for _ in "ab"
-    ]
+    cells = [CELLS[kind](5, 40, generator=seeded()) for _ in "ab"]
     assert cells[0].weight.shape == (46, cells[0].blocks * 40)
     assert float(cells[0].weight.detach().std()) == pytest.approx(0.01, rel=0.1)
     assert torch.equal(cells[0].weight, cells[1].weight)
@@ -52,7 +51,7 @@ def test_shapes_and_initialisation(kind):
 
 def own(n):
     cell = Traced(2, n, dtype=torch.float64)
-    torch.nn.init.normal_(cell.weight, generator=torch.Generator().manual_seed(0))
+    torch.nn.init.normal_(cell.weight, generator=seeded())
     return cell
 
 

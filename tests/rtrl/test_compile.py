@@ -7,8 +7,9 @@ import torch
 from torch.utils._pytree import tree_map
 
 from labkit.rtrl import LEARNERS
+from tests.draws import randn
 
-from .conftest import make, make_cell, randn, read
+from .conftest import make, make_cell, read
 
 STEPS = [name for name in LEARNERS if name != "TBPTT"]  # its loop is on the host
 

@@ -4,15 +4,14 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
-from itertools import combinations
 
 import pytest
 import torch
 
 from labkit.rtrl import OK, decompose
-from labkit.rtrl.decompose import tournament
+from tests.draws import randn, seeded
 
-from .conftest import agree, make_cell, randn, read
+from .conftest import agree, make_cell, read
 
 
 def rotations(q):
@@ -64,14 +63,6 @@ def test_jacobi_is_an_svd(q):
         assert_decomposed(*each)
 
 
-@pytest.mark.parametrize("q", [2, 4, 10, 18])
-def test_every_two_meet_once_a_sweep(q):
-    rounds = [list(zip(*pairs, strict=True)) for pairs in tournament(q)]
-    assert all(len({i for pair in r for i in pair}) == q for r in rounds)
-    met = sorted(tuple(sorted(pair)) for r in rounds for pair in r)
-    assert met == list(combinations(range(q), 2))
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_ok_draws_the_same_with_either_form(kind, dtype, monkeypatch):
     """Where the singular values differ, signs alone make the noise."""
@@ -79,8 +70,7 @@ def test_ok_draws_the_same_with_either_form(kind, dtype, monkeypatch):
     for lapack in (True, False):
         monkeypatch.setattr("labkit.rtrl.decompose.on_host", lambda _, it=lapack: it)
         cell = make_cell(kind, 2, 6, dtype=dtype)
-        generator = torch.Generator().manual_seed(0)
-        learner = OK(cell, batch_size=4, rank=3, generator=generator)
+        learner = OK(cell, batch_size=4, rank=3, generator=seeded())
         read(learner, randn(9, 4, 2, dtype=dtype))
         ends.append(learner)
     one, two = ends

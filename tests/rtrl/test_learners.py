@@ -1,5 +1,6 @@
 """The learners: against back-propagation, after resets, across checkpoints."""
 
+import math
 import re
 from functools import partial
 
@@ -10,19 +11,19 @@ from labkit.rtrl import KFRTRL, KTP, LEARNERS, OK, RTRL, TBPTT
 from labkit.rtrl.low_rank import random_signs
 from labkit.theorems import rtrl as theorems
 from labkit.theorems.rtrl import back_propagate
+from tests.draws import randn, seeded
 
-from .conftest import CASES, agree, make, make_cell, randn, read
+from .conftest import CASES, agree, make, make_cell, read
 
 every = pytest.mark.parametrize(("name", "rank"), CASES)
 
 B, D_X, N = 3, 2, 3  # sequences, input width, units
-NAN = float("nan")
 
 
 @pytest.mark.parametrize("biased", [False, True])
 def test_ok_goes_on_with_another_rank(biased):
     """Up nothing changes before the next step; then it is a learner of that rank."""
-    g = torch.Generator().manual_seed(0)
+    g = seeded()
     ok = OK(small(), batch_size=B, rank=2, biased=biased, generator=g)
     before, stream = read(ok, inputs(3)).influence(), g.get_state()
     ok.change_rank(4)
@@ -347,37 +348,18 @@ def test_weights_are_read_at_every_step(name, rank):
 
 
 @every
-@pytest.mark.parametrize(
-    ("x", "match"),
-    [
-        (torch.zeros(B, D_X + 1).double(), r"x must have shape \(3, 2\), got \(3, 3\)"),
-        (torch.zeros(B, D_X), "x must .* torch.float64, got torch.float32"),
-        (inputs(1)[0] * NAN, r"x must be finite, got nan at \(0, 0\)"),
-        ([[0.0] * D_X] * B, "x must be a tensor, got list"),
-    ],
-)
-def test_bad_inputs_change_nothing(name, rank, x, match):
+def test_inputs_and_derivatives_that_do_not_fit_change_nothing(name, rank):
     learner = read(make(name, rank, small()), inputs(3))
     before = learner.state_dict()
-    with pytest.raises((TypeError, ValueError), match=match):
-        learner.step(x)
-    assert same_state(before, learner.state_dict())
-
-
-@every
-@pytest.mark.parametrize("method", ["gradient", "per_sequence_gradient", "backward"])
-def test_refuses_a_bad_loss_derivative(name, rank, method):
-    learner = read(make(name, rank, small("lstm")), inputs(1))
-    before = learner.state_dict()
-    good = torch.zeros(B, N).double()
-    cases = [
-        (good[:, :2], r"dL_dh must have shape \(3, 3\), got \(3, 2\)"),
-        (good.float(), "dL_dh must have the dtype torch.float64, got torch.float32"),
-        (good + NAN, r"dL_dh must be finite, got nan at \(0, 0\)"),
-    ]
-    for value, match in cases:
-        with pytest.raises((TypeError, ValueError), match=match):
-            getattr(learner, method)(value)
+    for method in ("step", "gradient", "per_sequence_gradient", "backward"):
+        good = torch.zeros(B, D_X if method == "step" else N).double()
+        for wrong, match in (
+            (good[:, :1], r"must have shape \(3, [23]\), got \(3, 1\)"),
+            (good.float(), "must have the dtype torch.float64, got torch.float32"),
+            (good + math.nan, r"must be finite, got nan at \(0, 0\)"),
+        ):
+            with pytest.raises((TypeError, ValueError), match=match):
+                getattr(learner, method)(wrong)
     assert same_state(before, learner.state_dict())
 
 

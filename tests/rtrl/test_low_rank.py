@@ -5,10 +5,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from labkit.rtrl import minimum_variance, optimal_low_rank, water_level
-from labkit.rtrl.low_rank import mixing_matrix, random_signs, tight_frame
+from labkit.rtrl.low_rank import mixing_matrix, random_signs
 from labkit.theorems.rtrl import all_signs
-
-from .conftest import randn
+from tests.draws import randn, seeded
 
 # Singular values, rank, minimum variance: the theorem evaluated by hand.
 TABLE = [
@@ -56,7 +55,7 @@ whole = st.integers
 @settings(max_examples=60, deadline=None)
 @given(whole(2, 8), whole(1, 7), st.floats(0, 8), whole(0, 3), whole(0, 999))
 def test_variance_on_random_graded_and_deficient(q, rank, grading, missing, seed):
-    g = torch.Generator().manual_seed(seed)
+    g = seeded(seed)
     d = torch.rand(q, generator=g, dtype=torch.float64)
     d = d * 10 ** (-grading * torch.arange(q, dtype=torch.float64) / q)
     d[q - min(missing, q) :] = 0
@@ -99,14 +98,13 @@ def test_mixing_draws_from_the_given_generator_only():
     C = torch.eye(3)
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
-    seeded = lambda: torch.Generator().manual_seed(5)  # noqa: E731
-    one, two = (optimal_low_rank(C, 2, generator=seeded()) for _ in range(2))
+    one, two = (optimal_low_rank(C, 2, generator=seeded(5)) for _ in range(2))
     assert all(map(torch.equal, one, two))
     assert torch.equal(before, torch.random.get_rng_state())
 
 
 def frame_cases():
-    g = torch.Generator().manual_seed(0)
+    g = seeded()
     for i in range(60):
         N = int(torch.randint(2, 257, (), generator=g))
         r = int(torch.randint(1, min(N, 17), (), generator=g))
@@ -126,25 +124,10 @@ def test_frame_has_orthogonal_columns_and_given_rows(d, rank):
     assert torch.allclose(Y.square().sum(1), d, rtol=0, atol=1e-10)
 
 
-def test_frame_chains_single_rows():
-    """Pieces of one row each: two rotations meet in a row."""
-    share = torch.tensor([0.95, 0.9, 0.8, 0.75, 0.6], dtype=torch.float64)
-    Z = tight_frame(share, 4)
-    assert torch.allclose(Z.T @ Z, torch.eye(4, dtype=torch.float64), atol=1e-12)
-    assert torch.allclose(Z.square().sum(1), share, atol=1e-12)
-
-
-def test_signs_are_signs():
-    signs = random_signs((4000,), torch.ones(()), torch.Generator().manual_seed(0))
-    assert set(signs.tolist()) == {-1.0, 1.0}
-    assert abs(float(signs.mean())) < 4 / 4000**0.5
-
-
 @pytest.mark.parametrize(
     ("C", "rank", "message"),
     [
         (torch.eye(3), 0, "rank must be an integer >= 1, got 0"),
-        (torch.eye(3), 1.5, "rank must be an integer >= 1, got 1.5"),
         (torch.ones(3), 1, r"C must have shape \(..., M, N\), got \(3,\)"),
         (torch.eye(3) / 0, 1, "C must be finite, got inf"),
     ],

@@ -9,14 +9,11 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 from labkit.rtrl import LEARNERS, OK, RTRL, TBPTT, CopyTask, Readout, train
+from tests.draws import randn, seeded
 
-from .conftest import agree, make, make_cell, randn, read
+from .conftest import agree, make, make_cell, read
 
 B, N, V, D_X = 3, 4, 5, 2
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def pair():

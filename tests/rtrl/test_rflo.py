@@ -6,8 +6,9 @@ import torch
 from labkit.rtrl import RFLO, Cell
 from labkit.rtrl.exact import rtrl_step
 from labkit.theorems import rtrl as theorems
+from tests.draws import randn
 
-from .conftest import agree, make_cell, randn
+from .conftest import agree, make_cell
 
 
 def test_it_is_rtrl_without_the_recurrent_weights(kind):

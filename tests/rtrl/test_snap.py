@@ -5,8 +5,9 @@ import torch
 
 from labkit.rtrl import SnAp1
 from labkit.theorems import rtrl as theorems
+from tests.draws import randn
 
-from .conftest import make_cell, randn
+from .conftest import make_cell
 
 
 def test_it_is_rtrl_with_all_but_a_weights_own_unit_forgotten(kind):

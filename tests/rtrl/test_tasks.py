@@ -7,10 +7,7 @@ import pytest
 import torch
 
 from labkit.rtrl import CharStream, CopyTask
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
+from tests.draws import seeded
 
 
 def copy_task(batch_size=4, *, seed=0, **kwargs):
@@ -142,9 +139,7 @@ def test_equal_generators_give_equal_symbols():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_copy_refuses_sizes():
-    with pytest.raises(ValueError, match="batch_size must be an integer >= 1, got 0"):
-        CopyTask(0)
+def test_copy_refuses_a_level():
     with pytest.raises(ValueError, match=r"level must be an integer >= 1, got 2\.5"):
         CopyTask(1, level=2.5)
 
@@ -192,9 +187,7 @@ def test_each_stream_restarts_at_its_period_staggered(b, period):
         ({"tokens": tokens(40).view(8, 5)}, r"must have shape \(N,\), got \(8, 5\)"),
         ({"vocabulary": 3}, r"tokens must lie in 0\.\.2, got 0\.\.6"),
         ({"tokens": tokens(40) - 1}, r"tokens must lie in 0\.\.6, got -1\.\.5"),
-        ({"reset_every": -1}, "reset_every must be an integer >= 0, got -1"),
         ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
-        ({"vocabulary": 0}, "vocabulary must be an integer >= 1, got 0"),
     ],
 )
 def test_text_refuses(change, message):

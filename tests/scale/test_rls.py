@@ -18,7 +18,8 @@ from labkit.rls import (
     loss_mse,
     train,
 )
-from tests.rls.conftest import RULE, identical, randn, snapshot, take
+from tests.draws import randn, seeded
+from tests.rls.conftest import RULE, identical, snapshot, take
 from tests.rls.twins import CASES, fcs, randomise
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
@@ -169,15 +170,15 @@ def trained(rank, world):
     torch.manual_seed(0)
     model = dense_network(5, 7, 3).double()
     x, y = randn(12, 5), torch.arange(12) % 3
-    order = torch.randperm(6, generator=torch.Generator().manual_seed(1))
+    order = torch.randperm(6, generator=seeded(1))
     mine, size = slice(rank, None, world), 2
     if not world:
         # `train` permutes rows: undo that, so that pairs of rows come in this order
         pairs = torch.stack([2 * order, 2 * order + 1], 1).flatten()
-        drawn = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+        drawn = torch.randperm(12, generator=seeded(1))
         mine, size = torch.empty_like(drawn), 4
         mine[drawn] = pairs
-    options = {"batch_size": size, "generator": torch.Generator().manual_seed(1)}
+    options = {"batch_size": size, "generator": seeded(1)}
     optimizer = RLS(model, momentum=0.5, workers=several(world))
     records = train(model, optimizer, x[mine], y[mine], test=(x, y), **options)
     seen = [(r.loss, r.gradient_norm, r.test_accuracy or 0.0) for r in records]

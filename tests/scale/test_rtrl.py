@@ -8,7 +8,8 @@ import torch
 from labkit.rtrl import LEARNERS, CopyTask, DivergedError, Readout, Symbols, train
 from labkit.rtrl.low_rank import random_signs
 from labkit.scale import workers as of_group
-from tests.rtrl.conftest import make_cell, randn
+from tests.draws import randn, seeded
+from tests.rtrl.conftest import make_cell
 
 V, N, B = 4, 5, 6  # symbols of the Copy task, units, sequences in all
 STEPS, RANK = 8, 3  # terms, copies, steps of TBPTT's window
@@ -20,7 +21,7 @@ class Part:
     """Some of the sequences of a task, which runs as a whole on every worker."""
 
     def __init__(self, part):
-        g = torch.Generator().manual_seed(2)
+        g = seeded(2)
         self.task = CopyTask(B, generator=g, dtype=torch.float64, level=3)
         self.task.error = 0.16  # so that the level rises soon
         self.part = part
@@ -41,11 +42,11 @@ def run(rank, world, kind, name, optimizer=torch.optim.SGD):
     """Weights, losses and levels of a few steps; ``world`` None: in one process."""
     part = slice(0, B) if world is None else PARTS[rank]
     cell = make_cell(kind, V, N)
-    g = torch.Generator().manual_seed(rank)
+    g = seeded(rank)
     b = len(range(B)[part])
     learner = LEARNERS[name].make(cell, RANK, batch_size=b, generator=g)
     # The signs that a learner of all sequences would draw for these ones.
-    h = torch.Generator().manual_seed(5)
+    h = seeded(5)
     learner._signs = lambda *shape: random_signs((B, *shape), learner.state, h)[part]
     readout = Readout(N, V, dtype=torch.float64)
     readout.weight.data = 0.5 * randn(N + 1, V, seed=1)
@@ -85,7 +86,7 @@ def test_workers_end_with_what_one_process_has(workers):
 
 def refused(rank, world, name, diverged=False):
     """What a run says, of equal generators, or of a loss that is not finite on one."""
-    cell, g = make_cell("rhn", V, N), torch.Generator().manual_seed(rank * diverged)
+    cell, g = make_cell("rhn", V, N), seeded(rank * diverged)
     learner = LEARNERS[name].make(cell, RANK, batch_size=2, generator=g)
     readout, task = Readout(N, V).double(), CopyTask(2, dtype=torch.float64)
     records = train(learner, readout, task, workers=of_group())
