@@ -8,17 +8,10 @@ import torch
 
 from labkit.bpls import random_weights
 from labkit.lab.datasets import load
+from tests.draws import seeded
 
 IMAGES = ("mnist", "fashion-mnist")
 TRAIN = 40_000  # the first of the training file, as the reference counts have it
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def randn(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(*shape, generator=seeded(seed), dtype=torch.float64).to(dtype)
 
 
 def start(*sizes, seed=0, dtype=torch.float64, **options):

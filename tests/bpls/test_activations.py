@@ -7,8 +7,7 @@ from hypothesis import given, strategies as st
 
 from labkit.bpls import ACTIVATIONS, activation
 from labkit.bpls.activations import check_inverse, clamp_targets, invertible
-
-from .conftest import randn
+from tests.draws import randn
 
 NAMES = [a.name for a in ACTIVATIONS.values() if a.inverse is not None]
 # of the clamped targets, width 0.01

@@ -10,8 +10,7 @@ from labkit.bpls import solve_layer
 from labkit.bpls.solve import METHODS, gram
 from labkit.errors import DivergedError
 from labkit.theorems.bpls import weights_solve_the_ridge_problem
-
-from .conftest import randn
+from tests.draws import randn
 
 EXACT = ("eigh", "svd")
 
@@ -143,7 +142,6 @@ def test_a_ridge_below_rounding_is_no_singular_matrix_error():
     [
         ({"method": "lstsq"}, "one of cholesky, eigh, svd, got 'lstsq'"),
         ({"ridge": -1.0}, "ridge must be None or >= 0 and finite, got -1.0"),
-        ({"ridge": float("nan")}, "ridge must be None or >= 0 and finite, got nan"),
         ({"ridge": 0, "method": "cholesky"}, 'needs a ridge > 0, got 0; .*"eigh"'),
     ],
 )

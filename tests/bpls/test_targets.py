@@ -14,8 +14,7 @@ from labkit.theorems.bpls import (
     targets_are_the_smallest_change,
     targets_repair_the_residual,
 )
-
-from .conftest import randn
+from tests.draws import randn
 
 D, N, J = 7, 5, 3
 ALL = (*INTERPRETATIONS, 0, J - 1)

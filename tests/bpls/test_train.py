@@ -1,6 +1,5 @@
 """Algorithm 2 as a generator: blending, stopping, records; and the baselines."""
 
-import dataclasses
 import math
 from itertools import pairwise
 
@@ -15,9 +14,10 @@ from labkit.bpls import Settings, activation, solve_layer
 from labkit.bpls.train import train
 from labkit.bpls.walk import output_targets, scores, walked
 from labkit.errors import DivergedError
+from tests.draws import randn
 
 from . import reference
-from .conftest import assert_all_close, blobs, finite, ols, randn, start
+from .conftest import assert_all_close, blobs, finite, ols, start
 
 SIGMOID = [activation("sigmoid")]
 X, y = blobs()
@@ -66,6 +66,9 @@ def test_values_give_algorithm_1_of_the_paper(name, sizes, ridge):
         X.numpy().T, Y.numpy().T, arrays(before), name, ridge=ridge, clamp=0.05
     )
     assert_all_close(arrays(end.best), weights, rtol=1e-6, atol=1e-8)
+    S = scores(X, end.best, [activation(name)] * (len(sizes) - 2))
+    assert end.rmse == pytest.approx(float((S - Y).square().mean().sqrt()))
+    assert end.misses is None and end.accuracy is None
 
 
 @given(st.integers(0, 200))
@@ -194,8 +197,6 @@ def test_records_are_one_per_layer():
     assert [tuple(r.B.shape) for r in records[:3]] == [(60, 3), (60, 5), (60, 6)]
     for r in records:
         assert math.isnan(r.overshoot) == math.isnan(r.clamped) == (r.layer == 1)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        records[0].rank = 3
 
 
 def test_the_numbers_of_a_record():
@@ -233,18 +234,11 @@ def test_the_cosine_is_with_the_negative_gradient_on_the_same_rows():
         assert found == pytest.approx(wanted)
 
 
-def test_values_take_one_walk_of_algorithm_1():
-    X, Y = randn(30, 4), randn(30, 2, seed=1)
-    before = start(4, 3, 2)
-    (end,) = ends(X, Y, before, "identity", ridge=0)
-    expected = ols(X, Y)
-    S = scores(X, end.best, [activation("identity")])
-    torch.testing.assert_close(S, expected, rtol=0, atol=1e-8)
-    assert end.rmse == pytest.approx(float((expected - Y).square().mean().sqrt()))
-    assert end.misses is None and end.accuracy is None
-    (sigmoid,) = ends(X, Y.sigmoid(), before, output="sigmoid", ridge=0)
-    B = output_targets(Y.sigmoid(), "sigmoid")
-    assert_all_close(sigmoid.best, walked(X, B, before, SIGMOID, ridge=0))
+def test_values_of_an_output_with_an_activation():
+    Y, before = randn(60, 3).sigmoid(), start(4, 3, 3)
+    (end,) = ends(X, Y, before, output="sigmoid", ridge=0)
+    B = output_targets(Y, "sigmoid")
+    assert_all_close(end.best, walked(X, B, before, SIGMOID, ridge=0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -261,7 +255,6 @@ def test_the_start_is_left_as_it_was_and_the_type_is_that_of_the_inputs(dtype):
     [
         ({"max_walks": -1}, "max_walks must be an integer >= 0, got -1"),
         ({"clamp": 0.5}, r"clamp must be None or in \(0, 0.5\), got 0.5"),
-        ({"clamp": -0.1}, r"clamp must be None or in \(0, 0.5\), got -0.1"),
         ({"interpretation": "printed"}, "one of min_norm, .*, got 'printed'"),
         ({"interpretation": 3}, r"index of an output, an integer in 0\.\.2, got 3"),
         ({"activations": "relu"}, "'relu' has no inverse"),
@@ -270,10 +263,7 @@ def test_the_start_is_left_as_it_was_and_the_type_is_that_of_the_inputs(dtype):
         ({"weights": start(5, 6, 3)}, r"W_1 must have shape \(4, N\), got \(5, 6\)"),
         ({"weights": start(4, 6, 2)}, r"labels must lie in 0\.\.1, got 0\.\.2"),
         ({"ridge": -1}, "ridge must be None or >= 0"),
-        ({"method": "qr"}, "method must be None or one of .*, got 'qr'"),
-        ({"clamp": 0}, r"clamp must be None or in \(0, 0.5\), got 0"),
         ({"clamp": None}, "targets have no inverse under 'sigmoid'.*clamp them"),
-        ({"Y": randn(60, 2)}, r"Y .* must have shape \(60, 3\), got \(60, 2\)"),
         ({"Y": randn(1, 3)}, r"Y .* must have shape \(60, 3\), got \(1, 3\)"),
         (
             {"Y": randn(60)},

@@ -9,7 +9,9 @@ from labkit import bpls
 from labkit.bpls.activations import activation
 from labkit.bpls.targets import INTERPRETATIONS, hidden_targets
 from labkit.bpls.walk import hidden_values, layer_step, walked
-from tests.walks import Walk, generator, random
+from tests.device.bpls import train
+from tests.draws import seeded
+from tests.walks import Walk, random
 
 
 def bpls_layer(interpretation, method=None, second_solve=False):
@@ -26,7 +28,7 @@ def bpls_layer(interpretation, method=None, second_solve=False):
 def bpls_walk():
     X, Y = random((30, 4), (30, 2))
     a = [activation("tanh")] * 2
-    weights = bpls.random_weights((4, 6, 5, 2), generator=generator(), dtype=X.dtype)
+    weights = bpls.random_weights((4, 6, 5, 2), generator=seeded(), dtype=X.dtype)
     call = partial(walked, X, Y, weights, a)
     shows = {bpls.walk: "5 6 7 8", hidden_values: "2 3"}
     return Walk(call, lambda: (X, Y, weights), shows)
@@ -35,7 +37,7 @@ def bpls_walk():
 def bpls_train():
     (X,) = random((40, 6))
     Y = torch.arange(40) % 3
-    weights = bpls.random_weights((6, 5, 3), generator=generator(), dtype=X.dtype)
+    weights = bpls.random_weights((6, 5, 3), generator=seeded(), dtype=X.dtype)
 
     def call():
         records = list(bpls.train(X, Y, weights, max_walks=2))
@@ -52,11 +54,5 @@ WALKS["BPLS svd"] = partial(bpls_layer, "min_norm", "svd", True)
 WALKS |= {"BPLS walk": bpls_walk, "BPLS train": bpls_train}
 
 
-def train():
-    X, Y = random((40, 6), (40, 2))
-    weights = bpls.random_weights((6, 5, 2), generator=generator(), dtype=X.dtype)
-    return list(bpls.train(X, Y, weights))
-
-
-# The walked function, and a training run that goes through it.
+# The walked function, and a step of the table of devices that goes through it.
 STEPS = {layer_step: train, hidden_targets: train, bpls.walk: train}
