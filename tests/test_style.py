@@ -41,13 +41,6 @@ def test_public_functions_are_annotated():
     assert not of_each_file(unannotated)
 
 
-def test_a_missing_annotation_is_found():
-    source = "def f(x, *, y: int): ...\nclass A:\n  def __init__(self, z): ..."
-    assert unannotated(source) == ["f: x", "f: its result", "__init__: z"]
-    source = "def _f(x): ...\nclass _A:\n  def g(self, z): ..."
-    assert unannotated(source) == []
-
-
 def test_a_file_of_the_package_can_be_held_in_the_head():
     lengths = {path: path.read_text("utf-8").count("\n") for path, _ in modules()}
     assert not {path: n for path, n in lengths.items() if n > 500}

@@ -13,20 +13,20 @@ other by a file, so no port is taken. A call in which a rank raises, ends or han
 the test and ends the group; the next call starts a new one.
 """
 
+import contextlib
 import multiprocessing
+import os
 import pickle
 import signal
 import tempfile
-import time
 import traceback
+from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from datetime import timedelta
-from multiprocessing.connection import wait
 
 import pytest
 
 PRELOADED = ["torch.distributed.tensor", "torch._dynamo", "sklearn.utils", "pytest"]
 SECONDS = 600  # that a call may take, on however busy a machine
-GRACE = 2  # seconds for the other ranks' own words once one has failed
 
 
 class WorkerError(AssertionError):
@@ -42,76 +42,53 @@ class Group:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         self.folder = tempfile.TemporaryDirectory()
-        self.pipes, self.processes = [], []
-        for rank in range(world):
-            here, there = context.Pipe()
-            given = there, rank, world, f"{self.folder.name}/meeting"
-            process = context.Process(target=_serve, args=given, daemon=True)
-            process.start()
-            there.close()
-            self.pipes.append(here)
-            self.processes.append(process)
+        meeting = f"file://{self.folder.name}/meeting"
+        self.pools = [
+            ProcessPoolExecutor(1, context, _join, (rank, world, meeting))
+            for rank in range(world)
+        ]
+        begun = [pool.submit(os.getpid) for pool in self.pools]
+        self.pids = [call.result(SECONDS) for call in begun]
 
     def run(self, function, args):
         """``function(rank, world, *args)`` of every rank, in order of ranks."""
-        # pickled by value: a pipe's own way would share the memory of tensors
-        work = pickle.dumps((function, args))
-        for pipe in self.pipes:
-            pipe.send_bytes(work)
-        end, answers, failed = time.monotonic() + SECONDS, {}, {}
-        while waiting := {p for p in self.pipes if p not in answers | failed}:
-            ready = wait(waiting, max(0.0, end - time.monotonic()))
-            if not ready:
-                break
-            for pipe in ready:
-                try:
-                    fine, value = pickle.loads(pipe.recv_bytes())
-                except EOFError:
-                    fine, value = False, "the process has ended"
-                (answers if fine else failed)[pipe] = value
-                if failed:
-                    end = min(end, time.monotonic() + GRACE)
-        if waiting or failed:
-            words = [
-                f"rank {rank}: {failed.get(pipe, 'no answer')}"
-                for rank, pipe in enumerate(self.pipes)
-                if pipe not in answers
-            ]
-            raise WorkerError("\n".join(words))
-        return [answers[pipe] for pipe in self.pipes]
+        # pickled by value: a pool's own way would share the memory of tensors
+        work, world = pickle.dumps((function, args)), len(self.pools)
+        ranks = enumerate(self.pools)
+        calls = [pool.submit(_call, work, rank, world) for rank, pool in ranks]
+        done = wait(calls, SECONDS, FIRST_EXCEPTION).done
+        for rank, call in enumerate(calls):
+            if call in done and call.exception():
+                raise WorkerError(f"rank {rank}: {call.exception()}")
+        return [pickle.loads(call.result(0)) for call in calls]
 
     def close(self):
-        """End all processes and wait until they are gone."""
-        for process in self.processes:
-            process.kill()
-            process.join()
+        """End all processes, which may wait for one another."""
+        for pid, pool in zip(self.pids, self.pools, strict=True):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            pool.shutdown()
         self.folder.cleanup()
 
 
-def _serve(pipe, rank, world, meeting):
-    """Run what comes through the pipe until the other end is gone."""
+def _join(rank, world, meeting):
+    """Make a process one of the group; Ctrl-C is pytest's, which ends it."""
     import torch
     import torch.distributed as dist
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is pytest's, which ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{meeting}",
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=SECONDS),
-    )
-    while True:
-        try:
-            function, args = pickle.loads(pipe.recv_bytes())
-        except EOFError:
-            return
-        try:
-            answer = pickle.dumps((True, function(rank, world, *args)))
-        except BaseException:
-            answer = pickle.dumps((False, traceback.format_exc()))
-        pipe.send_bytes(answer)
+    options = {"rank": rank, "world_size": world}
+    late = timedelta(seconds=SECONDS)
+    dist.init_process_group("gloo", init_method=meeting, timeout=late, **options)
+
+
+def _call(work, rank, world):
+    function, args = pickle.loads(work)
+    try:
+        return pickle.dumps(function(rank, world, *args))
+    except BaseException:
+        raise RuntimeError(traceback.format_exc()) from None
 
 
 @pytest.fixture(scope="session")

@@ -148,15 +148,6 @@ def test_whatever_holds_numbers_is_taken(odd):
     assert np.array_equal(found.predict(odd(X)), wanted.predict(X))
 
 
-def test_two_classes_by_name():
-    chosen = y < 2
-    names = np.array(["zero", "one"])[y[chosen]]
-    model = classifier().fit(X[chosen], names)
-    assert model.weights_.shape == (50, 1)
-    assert model.decision_function(X[chosen]).shape == (chosen.sum(),)
-    assert model.score(X[chosen], names) == 1
-
-
 @pytest.mark.parametrize("classes", [2, 10])
 def test_shares_of_the_classes(classes):
     chosen = y < classes
@@ -362,22 +353,14 @@ def test_parameters_set_after_a_fit_wait_for_the_next():
 
 # What is refused, with its words
 
-NAN = np.where(X == X.max(), np.nan, X)
 OPTIONS = [
     ({"ridge": 0}, "ridge must be > 0 and finite, got 0"),
-    ({"ridge": -1.0}, r"ridge must be > 0 and finite, got -1\.0"),
     ({"ridge": [1.0, 0.0]}, r"ridge must be > 0 and finite, got 0\.0"),
     ({"ridge": "auto"}, "ridge must be > 0 and finite, got 'auto'"),
     ({"ridge": []}, "ridge must be a number or a list of some, got none"),
     ({"ridge": 1e300, "dtype": "float32"}, r"ridge 1e\+300 leaves float32"),
     ({"solver": "chol-3"}, "solver must be one of d-rdg, orig, .* got 'chol-3'"),
-    ({"n_groups": 0}, r"n_groups must be None or an integer in 1\.\..*, got 0"),
-    ({"nodes_per_group": -2}, r"nodes_per_group must be an integer .*, got -2"),
     ({"n_enhancement": -1}, r"n_enhancement must be an integer in 0\.\..*, got -1"),
-    ({"n_enhancement": 2.5}, r"n_enhancement must be an integer .*, got 2\.5"),
-    ({"shrink": 0}, "shrink must be None or > 0 and finite, got 0"),
-    ({"dtype": "float16"}, "dtype must be one of .* got 'float16'"),
-    ({"scaling": "rows"}, "scaling must be one of .* got 'rows'"),
     ({"fallback": "r-inv"}, "fallback must be None or one of chol-2, got 'r-inv'"),
     ({"fallback": "chol-2", "solver": "orig"}, "needs solver='chol-1', got 'orig'"),
     ({"device": "cup"}, "device must name .* got 'cup'"),
@@ -392,12 +375,7 @@ def test_fit_refuses_bad_parameters(options, message):
 
 WRONG = [
     (lambda: classifier().fit(X, np.full(400, 3)), "two classes or more, got 1 class"),
-    (lambda: classifier().fit(X, X[:, 0] + 0.5), "Unknown label type: continuous"),
-    (lambda: classifier().fit(NAN, y), "Input X contains NaN"),
-    (lambda: regressor().fit(X, NAN[:, 20:30]), "Input y contains NaN"),
-    (lambda: regressor().fit(X, [None, *X[1:, 20]]), "Input y contains NaN"),
     (lambda: classifier().fit(X[:, :1], y), "needs 2 features or more, got n_features"),
-    (lambda: classifier().fit(X, y).predict(X[:, 1:]), "X has 63 features, but .* 64"),
     (lambda: classifier().fit(1e200 * X, y), "X holds values up to .* leave float64"),
     (lambda: classifier().fit(X, y).predict(1e200 * X), "X holds values .* float64"),
     (
@@ -418,11 +396,9 @@ def test_fit_and_predict_refuse_bad_data(call, message):
     ("call", "message"),
     [
         (lambda m: m.add_nodes(0), r"n_enhancement must be an integer in 1\..*, got 0"),
-        (lambda m: m.add_nodes(-3), "n_enhancement must be an integer .*, got -3"),
         (lambda m: m.add_feature_nodes(0), "n_features must be an integer .*, got 0"),
         (lambda m: m.add_feature_nodes(1, -1), "n_own must be an integer .*, got -1"),
         (lambda m: m.drop_last(50), "n must be < 50 columns, got 50"),
-        (lambda m: m.drop_last(0), "n must be an integer >= 1, got 0"),
     ],
 )
 def test_growth_refuses_bad_counts(call, message):

@@ -17,15 +17,12 @@ from labkit.broad.nodes import (
     sparse_autoencoder,
     uniform,
 )
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
+from tests.draws import seeded
 
 
 def mixed_growth(X, scaling="sample", recipe=None, seed=0):
     """Groups of both kinds in mixed order, and the training features."""
-    recipe, g = recipe or Recipe(), generator(seed)
+    recipe, g = recipe or Recipe(), seeded(seed)
     prepare = Preparation.fit(scaling, X)
     prepared = prepare(X)
     nodes, Z = Nodes(prepare), X.new_zeros(len(X), 0)
@@ -131,7 +128,7 @@ def test_fifty_steps_of_admm_equal_a_naive_version():
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 99))
 def test_orthonormal_columns_or_rows(m, n, seed):
-    W = uniform(m, n, generator(seed))
+    W = uniform(m, n, seeded(seed))
     Q = orthonormal(W)
     assert Q.shape == (m, n)
     small = Q.T @ Q if n <= m else Q @ Q.T

@@ -95,12 +95,9 @@ def test_the_factor_of_the_ridge_solvers(name, k, q, seed):
     assert torch.allclose(F, inverse_cholesky(R), rtol=0, atol=1e-9)
 
 
-def test_what_r_inv_and_bordered_keep():
+def test_bordered_keeps_the_cholesky_factor():
     A, H, Y = problem()
-    given = {"A": A, "blocks": H.split(2, 1), "Y": Y, "ridge": 0.5}
-    found = theorems.dagger_is_the_ridge_inverse("r-inv", **given)
-    assert found.holds, found
-    A, state = last("bordered", **given)
+    A, state = last("bordered", A, H.split(2, 1), Y, 0.5)
     R = A.T @ A + 0.5 * torch.eye(A.shape[1])
     assert np.allclose(state.L, np.linalg.cholesky(R.numpy()), rtol=0, atol=1e-10)
 
@@ -189,13 +186,6 @@ def test_smallest_pivot_is_that_of_the_last_factorisation(name):
         assert float(states[1].pivot) == pytest.approx(smallest)
 
 
-def test_the_norm_of_columns():
-    A, H, _ = problem()
-    exact = np.linalg.norm(np.hstack([A, H]), 2) ** 2
-    assert 0.8 * exact < float(squared_norm(A, H, steps=5)) <= exact * (1 + 1e-12)
-    assert float(squared_norm(A, H, steps=99)) == pytest.approx(exact, rel=1e-6)
-
-
 def test_a_lost_pivot_names_the_ridge_that_would_be_safe():
     A, _, Y = problem()
     H = torch.cat([A[:, :1], A[:, :1]], 1)
@@ -219,8 +209,7 @@ def test_dtype_follows_the_columns(name):
 # What a solver refuses: its name, what is wrong, and its words
 
 WRONG_STARTS = [
-    *[({"ridge": r}, "ridge must be > 0 and at most 1e18, got") for r in (0, -1.0)],
-    ({"ridge": float("nan")}, "ridge must be > 0 and at most 1e18, got nan"),
+    ({"ridge": 0}, "ridge must be > 0 and at most 1e18, got 0"),
     ({"Y": torch.ones(59, 3).double()}, r"Y must have shape \(60, c\), got \(59, 3\)"),
     ({"Y": torch.ones(60, 3)}, "Y must have the dtype torch.float64, got"),
     ({"A": torch.ones(60, 0).double()}, "must have a row and a column or more"),
@@ -229,7 +218,6 @@ WRONG_UPDATES = [  # which torch would broadcast
     ({"Y": torch.ones(60, 1).double()}, r"Y must have shape \(l, 3\), got \(60, 1\)"),
     ({"H": torch.ones(1, 6).double()}, r"H must have shape \(60, q\), got \(1, 6\)"),
     ({"A": torch.ones(60, 1).double()}, r"A must have shape \(60, 12\), got \(60, 1\)"),
-    ({"H": torch.ones(60).double()}, r"H must have shape \(60, q\), got \(60,\)"),
     ({"Y": torch.full((60, 3), np.nan).double()}, r"Y must be finite, got nan at"),
     ({"state": "none"}, "this solver needs a state .*State, as its start returns"),
 ]

@@ -12,6 +12,7 @@ from labkit.broad.solvers import (
     update_terms,
 )
 from tests.broad.conftest import problem
+from tests.draws import randn
 
 
 def flat(growth):
@@ -92,8 +93,7 @@ def test_columns_may_come_on_the_way():
 
 @pytest.fixture(scope="module")
 def parts():
-    g = torch.Generator().manual_seed(0)
-    X = torch.randn(90, 8, generator=g, dtype=torch.float64)
+    X = randn(90, 8)
     y = (X[:, 0] > 0).long() + (X[:, 1] > 1)
     return (X[:60], y[:60]), (X[60:], y[60:])
 

@@ -10,6 +10,7 @@ from labkit.broad import (
     sweep,
 )
 from labkit.broad.solvers import SOLVERS
+from tests.device.rows import estimator
 from tests.walks import Walk, random
 
 UPDATES = {
@@ -96,16 +97,15 @@ WALKS = {
 }
 
 
-def fit(name, **options):
-    X, y = random((30, 3), 30)
-    model = BroadLearningRegressor(2, 3, 20, solver=name, random_state=0, **options)
-    return model.fit(X.numpy(), y.numpy()).add_nodes(3)
+def fit(device, name, **options):
+    make = partial(BroadLearningRegressor, 2, 3, 20, solver=name, **options)
+    return estimator(device, make, change="add_nodes")
 
 
-# The walked function, and a training run that goes through it.
+# The walked function, and a step of the table of devices that goes through it.
 STEPS = {
-    **{SOLVERS[name].update: partial(fit, name) for name in SOLVERS},
-    **{SOLVERS[name].start: partial(fit, name) for name in SOLVERS},
-    factors.panel_sweep: partial(fit, "chol-1"),
-    leave_one_out.leave_one_out: partial(fit, "chol-1", ridge=[0.1, 1.0]),
+    **{SOLVERS[name].update: partial(fit, name=name) for name in SOLVERS},
+    **{SOLVERS[name].start: partial(fit, name=name) for name in SOLVERS},
+    factors.panel_sweep: partial(fit, name="chol-1"),
+    leave_one_out.leave_one_out: partial(fit, name="chol-1", ridge=[0.1, 1.0]),
 }
