@@ -6,6 +6,7 @@ from labkit import hessian_free
 from labkit.hessian_free.batch_size import batch_gradient_variance, grow
 from labkit.hessian_free.linearise import linearise
 from labkit.hessian_free.preconditioner import KINDS
+from tests.device.hessian_free import train, train_martens
 from tests.draws import seeded
 from tests.walks import Walk, random
 
@@ -75,27 +76,10 @@ WALKS |= {
 }
 
 
-def train():
-    net, X = autoencoder()
-    optimizer = hessian_free.HessianFree(net, maxiter=8, generator=seeded(1))
-    options = {"validation": X, "batch_size": 10, "steps": 2}
-    return list(hessian_free.train(net, optimizer, X, **options))
-
-
-def train_martens():
-    net, X = autoencoder()
-    optimizer = hessian_free.MartensHF(net, maxiter=8)
-    options = {"validation": X, "chunks": 2, "steps": 2}
-    return list(hessian_free.train_martens(net, optimizer, X, **options))
-
-
-def solve():
-    return hf_lsmr().call()
-
-
-# The walked function, and a training run that goes through it.
+# The walked function, and a step of the table of devices that goes through it.
 STEPS = {
-    hessian_free.lsmr: solve,  # all of the steps below, which training draws one by one
+    # all of the steps below, which training draws one by one
+    hessian_free.lsmr: lambda device: hf_lsmr().call,
     hessian_free.HessianFree.step: train,
     hessian_free.lsmr_steps: train,
     batch_gradient_variance: train,

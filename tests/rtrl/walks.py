@@ -7,14 +7,16 @@ import torch
 from labkit import rtrl
 from labkit.lab.panels.lines.source import equations_of
 from labkit.rtrl.low_rank import mixing_matrix
+from tests.device.rtrl import train
+from tests.draws import seeded
 from tests.rtrl.conftest import make, read
-from tests.walks import Walk, generator, random
+from tests.walks import Walk, random
 
 
 def learner(name, cell=rtrl.RHNCell):
     """A step and its gradient; the docstring of the row's step says what is met."""
     row = rtrl.LEARNERS[name]
-    cell = cell(3, 4, generator=generator(), dtype=torch.float64)
+    cell = cell(3, 4, generator=seeded(), dtype=torch.float64)
     *before, x = random((2, 3), (2, 3), (2, 3), (2, 3))
     made = read(make(name, 2, cell, batch_size=2, seed=1), before)
 
@@ -28,20 +30,10 @@ def learner(name, cell=rtrl.RHNCell):
 
 def low_rank():
     (C,) = random((5, 4))
-    g = generator(1)
+    g = seeded(1)
     call = partial(rtrl.optimal_low_rank, C, 2, generator=g)
     shows = {rtrl.optimal_low_rank: "1 2 3", mixing_matrix: "1 2 3 4"}
     return Walk(call, lambda: (C, g), shows)
-
-
-def train(name):
-    """A training run, long enough for an update of the weights."""
-    task = rtrl.CopyTask(batch_size=2, generator=generator())
-    cell = rtrl.RHNCell(4, 4, generator=generator())
-    made = make(name, 2, cell, batch_size=2, seed=1)
-    readout = rtrl.Readout(4, 4, generator=generator())
-    optimizer = torch.optim.SGD([cell.weight, readout.weight], lr=0.1)
-    return list(rtrl.train(made, readout, task, steps=3, optimizer=optimizer))
 
 
 WALKS = {
@@ -50,7 +42,7 @@ WALKS = {
     "OK LSTMCell": partial(learner, "OK", rtrl.LSTMCell),
     "optimal low rank": low_rank,
 }
-# The walked function, and a training run that goes through it.
-STEPS = {rtrl.OK.step: partial(train, "OK")} | {
-    row.step: partial(train, name) for name, row in rtrl.LEARNERS.items()
+# The walked function, and a step of the table of devices that goes through it.
+STEPS = {rtrl.OK.step: partial(train, name="OK", rank=1)} | {
+    row.step: partial(train, name=name, rank=1) for name, row in rtrl.LEARNERS.items()
 }
