@@ -144,16 +144,11 @@ def test_the_package_itself_opens_no_room():
     ("module", "line"),
     [
         ("labkit.rls.update", "from labkit import rtrl"),
-        ("labkit.bpls.solve", "def f():\n    import labkit.instruments"),
         ("labkit.broad.nodes", "from labkit.scale import workers"),
         ("labkit.rtrl.exact", "import plotly.graph_objects as go"),
         ("labkit.instruments.trace", "from labkit.lab.panels import LivePlot"),
-        ("labkit.theorems.rls", "from labkit.lab.exercises import check"),
         ("labkit.lab.panels.live.stepper", "from labkit.rtrl import RTRL"),
-        ("labkit.lab.command", "from reproduction.command import app"),
-        ("labkit.lab.race", "from labkit.lab.books import rtrl"),
         ("reproduction.rtrl", "from labkit.lab.panels import LivePlot"),
-        ("labkit.layers", "from labkit.rtrl import OK"),
     ],
 )
 def test_a_planted_violation_is_found(module, line):
@@ -170,20 +165,6 @@ def test_notebooks_do_not_run_notebooks_or_reproductions():
     assert violations("from reproduction import show", "00_tour", room="notebooks")
     line = "from labkit.lab.books import rtrl"
     assert not violations(line, "00_tour", room="notebooks")
-
-
-@pytest.mark.parametrize(
-    ("module", "line"),
-    [
-        ("labkit.rls.update", "from labkit.layers import named"),
-        ("labkit.lab.panels.live.live_plot", "from labkit.instruments import Trace"),
-        ("labkit.lab.books.compare", "from labkit import rls, rtrl, panels, datasets"),
-        ("labkit.instruments.trace", "from labkit import __version__"),
-        ("labkit.instruments.trace", "import plotly"),
-    ],
-)
-def test_what_is_allowed_is_not_reported(module, line):
-    assert violations(line, module) == []
 
 
 def test_every_notebook_keeps_to_the_arrows():
@@ -326,17 +307,11 @@ def test_environment_yml_holds_nothing_that_could_drift(project):
     }
 
 
-def test_every_dependency_has_its_reason(requirements):
+def test_every_dependency_has_its_reason_and_a_lower_bound(requirements):
     text = (ROOT / "pyproject.toml").read_text("utf-8")
     for requirement in requirements:
-        line = rf'^    "{re.escape(requirement.name)}[^"]*",\s+# \S.+$'
-        assert re.search(line, text, re.MULTILINE), f"{requirement.name}: no reason"
-
-
-def test_every_dependency_has_a_lower_bound(requirements):
-    for requirement in requirements:
-        operators = [clause.operator for clause in requirement.specifier]
-        assert ">=" in operators, f"{requirement} should be name>=version"
+        line = rf'^    "{re.escape(requirement.name)}[^"]*>=[^"]*",\s+# \S.+$'
+        assert re.search(line, text, re.MULTILINE), f"{requirement}: see the others"
 
 
 def test_the_lock_gives_exact_versions_and_no_addresses(locked):

@@ -9,8 +9,7 @@ from torch import nn
 from torch.func import functional_call, vjp
 
 from labkit.hessian_free import linearise, mirrored
-from labkit.hessian_free.linearise import LinearisedLayers, LinearisedModule, weights_of
-from labkit.lab.books.hessian_free_training import as_sequential
+from labkit.hessian_free.linearise import weights_of
 from labkit.theorems.hessian_free import (
     adjoint,
     derivative,
@@ -91,36 +90,6 @@ def test_sums_of_squares_equal_an_explicit_loop(activations):
     raw = point.residual * math.sqrt(7)
     blocks = sum(t.sum() for t in point.sum_squares(raw))
     assert math.isclose(point.gradient_moments()[1], blocks, rel_tol=1e-12)
-
-
-def as_layers(blocks):
-    """(weight, bias) pairs of torch's layers as W_l."""
-    pairs = zip(blocks[::2], blocks[1::2], strict=True)
-    return tuple(torch.cat([w.T, b[None]]) for w, b in pairs)
-
-
-tolerances = [(torch.float64, 1e-12), (torch.float32, 1e-5)]
-
-
-@pytest.mark.parametrize(("dtype", "tol"), tolerances)
-def test_the_two_back_ends_agree(dtype, tol):
-    net = small_net().to(dtype)
-    X, T = rand(40, 5).to(dtype), rand(40, 5, seed=1).to(dtype)
-    one, two = linearise(net, X, T), linearise(as_sequential(net), X, T)
-    assert isinstance(one, LinearisedLayers) and isinstance(two, LinearisedModule)
-    D = tuple(d.to(dtype) for d in random_like(two.weights))
-    d, U = as_layers(D), randn(40, 5, dtype=dtype)
-
-    def alike(theirs, ours):
-        return relative(joined(as_layers(theirs)), joined(ours)) < tol
-
-    assert relative(two.residual, one.residual) < tol
-    for _ in range(2):  # a second call finds the graph still there
-        assert relative(two.forward_map(D), one.forward_map(d)) < tol
-        assert alike(two.transpose_map(U), one.transpose_map(U))
-    assert alike(two.sum_squares(U), one.sum_squares(U))
-    (g, squares), (g_, squares_) = two.gradient_moments(), one.gradient_moments()
-    assert alike(g, g_) and math.isclose(squares, squares_, rel_tol=tol)
 
 
 def test_any_module_any_shape():

@@ -67,13 +67,6 @@ def test_equals_the_dense_solution_of_its_normal_equations(form, seed):
         assert relative(first(A, b, 30, **options | {"x0": x}).x, x) < 1e-8
 
 
-def test_the_four_forms_are_four_problems():
-    A, b, options = problem()
-    x = [solution(A, b, **options, **form) for form in FORMS]
-    gaps = [relative(*pair) for pair in itertools.combinations(x, 2)]
-    assert min(gaps) > 0.02  # so that the test above can tell them apart
-
-
 @forms
 @pytest.mark.parametrize("k", [1, 2, 5, 12])
 def test_iterates_and_norms_are_those_of_the_explicit_matrix(form, k):

@@ -13,6 +13,7 @@ from torch.nn.functional import one_hot
 
 from labkit.hessian_free import HessianFree, cg, lsmr_steps, squared_error
 from labkit.hessian_free.linearise import weights_of
+from labkit.hessian_free.optimizer import Subproblem
 from labkit.hessian_free.vectors import copied
 from labkit.theorems.hessian_free import joined, normal_map, normal_rhs
 from tests.draws import seeded
@@ -73,30 +74,21 @@ def test_gamma_grows_to_its_cap():
     assert gammas[0] == 0.94 * 1.002 and gammas[-1] == 0.95
 
 
-def spoil(optimizer, vector):
-    """Hand the step a solver whose answer is this bad direction."""
-    blocks = weights_of(optimizer.model)
+def spoil(monkeypatch, model, vector):
+    """Have the solver's answer be this bad direction."""
+    blocks, solve = weights_of(model), Subproblem.solve
     parts = zip(vector.split([w.numel() for w in blocks]), blocks, strict=True)
-    answer = tuple(part.reshape(w.shape) for part, w in parts)
-    frozen = optimizer.subproblem
-
-    class Spoiled:
-        def __init__(self, problem):
-            self.problem = problem
-            self.point, self.b, self.x0 = problem.point, problem.b, problem.x0
-
-        def solve(self, merit):
-            return self.problem.solve(merit)._replace(x=answer)
-
-    optimizer.subproblem = lambda *data: Spoiled(frozen(*data))
+    bad = tuple(part.reshape(w.shape) for part, w in parts)
+    wrong = lambda *given: solve(*given)._replace(x=bad)  # noqa: E731
+    monkeypatch.setattr(Subproblem, "solve", wrong)
 
 
-def test_an_uphill_direction_is_refused_and_the_start_forgotten():
+def test_an_uphill_direction_is_refused_and_the_start_forgotten(monkeypatch):
     net, optimizer, X = make()
     optimizer.step(X)
     before = copied(weights_of(net))
     _, g, _ = gauss_newton(net, X, 0.5)
-    spoil(optimizer, 1e-3 * g)
+    spoil(monkeypatch, net, 1e-3 * g)
     damp = optimizer.param_groups[0]["damping"]
     step = optimizer.step(X)
     assert step.slope > 0 and step.predicted > 0
@@ -104,14 +96,13 @@ def test_an_uphill_direction_is_refused_and_the_start_forgotten():
     assert step.step_length == 0.0 and step.loss_after == step.loss
     assert step.damping_next == damp / 0.9
     assert all(map(torch.equal, before, weights_of(net)))
-    del optimizer.subproblem
     assert not joined(optimizer.subproblem(X).x0).any()
 
 
-def test_a_full_step_that_raises_the_loss_counts_as_minus_infinity():
+def test_a_full_step_that_raises_the_loss_counts_as_minus_infinity(monkeypatch):
     """Downhill at first, but far too long: halved, and the damping goes up."""
     net, optimizer, X = make()
-    spoil(optimizer, 100 * gauss_newton(net, X, 0.5)[0])
+    spoil(monkeypatch, net, 100 * gauss_newton(net, X, 0.5)[0])
     step = optimizer.step(X)
     assert step.rho == -math.inf
     assert 0 < step.step_length < 1 and step.damping_next == 0.5 / 0.9

@@ -27,33 +27,21 @@ def test_steps_that_all_fail_raise_the_damping_no_further_than_float32_holds(kin
     assert all(weight.isfinite().all() for weight in made.model.parameters())
 
 
-def quadratic(x):
-    return 0.5 * (x - 1) ** 2
+# f at step 0, 1, 1/2, ..; its slope; and the step that is taken, after how many trials
+SEARCHES = [
+    (lambda s: 0.5 * (5 * s - 1) ** 2, -5.0, 0.25, 3),  # to a sufficient decrease
+    (lambda s: 1.0 + s, 0.0, 0.0, 0),  # never uphill
+    (lambda s: 1.0 + s, math.nan, 0.0, 0),
+    (lambda s: 2.0 if s else 1.0, -1.0, 0.0, 61),  # 1 and sixty halvings
+    (lambda s: math.nan if s else 1.0, -1.0, 0.0, 61),
+]
 
 
-def test_line_search_halves_to_a_sufficient_decrease():
+@pytest.mark.parametrize(("f", "slope", "wanted", "trials"), SEARCHES)
+def test_the_line_search_halves_until_the_loss_falls_enough(f, slope, wanted, trials):
     tried = []
-
-    def trial(s):
-        tried.append(s)
-        return quadratic(5 * s), "here"
-
-    s, f, found = line_search(trial, quadratic(0), -5.0, alpha=1e-4)
-    assert tried == [1.0, 0.5, 0.25]
-    assert (s, f, found) == (0.25, quadratic(1.25), "here")
-
-
-@pytest.mark.parametrize("slope", [0.0, 1e-9, math.nan])
-def test_line_search_refuses_to_go_uphill(slope):
-    def trial(s):
-        raise AssertionError("nothing to try")
-
-    assert line_search(trial, 1.0, slope, alpha=1e-4) == (0.0, 1.0, None)
-
-
-@pytest.mark.parametrize("value", [2.0, math.nan, math.inf])
-def test_line_search_ends(value):
-    tried = []
-    found = line_search(lambda s: (tried.append(s) or value, s), 1.0, -1.0, alpha=1e-4)
-    assert found == (0.0, 1.0, None)
-    assert len(tried) == 61  # 1 and sixty halvings
+    s, found, held = line_search(
+        lambda s: (tried.append(s) or f(s), "here"), f(0), slope, alpha=1e-4
+    )
+    assert (s, found, held) == (wanted, f(wanted), "here" if wanted else None)
+    assert len(tried) == trials

@@ -105,7 +105,7 @@ class Sequences(nn.Module):
             h = torch.linspace(-1, 1, self.layer.hidden_size, dtype=x.dtype)
             h = h.expand(1, M, -1)
             hx = (h, 0.5 * h) if isinstance(self.layer, nn.LSTM) else h
-        y, last = self.layer(x, hx) if self.start else self.layer(x)
+        y, last = self.layer(input=x, hx=hx)
         last = torch.cat(last, 2) if isinstance(last, tuple) else last
         last = last.movedim(1, dim)
         if self.read == "y":
@@ -125,32 +125,6 @@ class Words(nn.Module):
     def forward(self, x):
         tokens = (x.abs() * 2).long().clamp(max=3)
         return self.one(tokens) * self.two(tokens).cumsum(-1) + self.one(3 - tokens)
-
-
-class Unrolled(nn.Module):
-    """A recurrent network of Linear layers, each called at every step."""
-
-    def __init__(self):
-        super().__init__()
-        self.inward, self.onward = nn.Linear(3, 4), nn.Linear(4, 4, bias=False)
-
-    def forward(self, x):
-        h = x.new_zeros(len(x), 4)
-        for t in range(x.shape[1]):
-            h = torch.tanh(self.inward(x[:, t]) + self.onward(h))
-        return h
-
-
-class Started(nn.Module):
-    """An LSTM whose first state comes from an earlier layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.layer = nn.Linear(3, 4), nn.LSTM(3, 4, batch_first=True)
-
-    def forward(self, x):
-        h = self.first(x[:, 0])[None]
-        return self.layer(input=x, hx=(h, torch.tanh(h)))[0]
 
 
 def dense(n, N, J, **options):
@@ -193,8 +167,6 @@ LAYERS = {
     ),
     "Embedding of words": (Words, (6,)),
     "Embedding of texts": (lambda: Words(padding_idx=1), (6, 5)),
-    "LSTM, started": (Started, (5, 6, 3)),
-    "Linear, called at each step": (Unrolled, (5, 6, 3)),
 }
 
 

@@ -31,7 +31,7 @@ def same(left, right):
             assert a[key] == b[key] or (math.isnan(a[key]) and math.isnan(b[key]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=st.lists(st.dictionaries(NAMES, SCALARS, max_size=4), max_size=5))
 def test_any_rows_come_back_from_disk(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("trace") / "t.jsonl"

@@ -52,7 +52,7 @@ def assert_unbiased(C, rank, variance, tol):
 whole = st.integers
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(whole(2, 8), whole(1, 7), st.floats(0, 8), whole(0, 3), whole(0, 999))
 def test_variance_on_random_graded_and_deficient(q, rank, grading, missing, seed):
     g = seeded(seed)

@@ -105,13 +105,6 @@ def test_a_level_takes_at_least_693_perfect_steps():
     assert fixed.level == 3 and fixed.error < 0.01
 
 
-def test_an_error_at_the_threshold_raises_nothing():
-    task = copy_task()
-    task.error = 0.15
-    task.observe(0.15 + 1e-9)
-    assert task.level == 1
-
-
 def test_the_level_may_rise_inside_a_sequence():
     task = copy_task(5, level=3)
     symbols = []

@@ -10,10 +10,6 @@ from labkit.scale import graphs
 from tests.device.tape import on_tape
 
 
-def faithful(run, generators):
-    return on_tape(run, generators)
-
-
 def stale_input(run, generators):
     """Reads what lay in the arguments when it was recorded, not what lies there now."""
     held = [cell.cell_contents for cell in run.__closure__]
@@ -98,7 +94,7 @@ def plainly():
 def test_a_faithful_replay_is_taken_without_a_word(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found, made = replayed(monkeypatch, faithful)
+        found, made = replayed(monkeypatch, on_tape)
     assert all(map(torch.equal, found, plainly()))
     assert len(made.recorded) == 2 and not made.fault  # one for each place
 

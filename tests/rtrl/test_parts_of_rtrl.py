@@ -1,9 +1,9 @@
-"""RFLO: what it keeps, and when that is all there is."""
+"""RFLO and SnAp-1: what they keep of RTRL, and when that is all there is."""
 
 import pytest
 import torch
 
-from labkit.rtrl import RFLO, Cell
+from labkit.rtrl import RFLO, Cell, SnAp1
 from labkit.rtrl.exact import rtrl_step
 from labkit.theorems import rtrl as theorems
 from tests.draws import randn
@@ -11,7 +11,15 @@ from tests.draws import randn
 from .conftest import agree, make_cell
 
 
-def test_it_is_rtrl_without_the_recurrent_weights(kind):
+def test_snap_is_rtrl_with_all_but_a_weights_own_unit_forgotten(kind):
+    """The definition: G is masked after every step."""
+    cell = make_cell(kind, 2, 3)
+    learner, kept = SnAp1(cell, batch_size=2), theorems.own_unit(cell)
+    judged = theorems.recursion(learner, randn(6, 2, 2), kept)
+    assert judged.holds, judged.error
+
+
+def test_rflo_is_rtrl_without_the_recurrent_weights(kind):
     """The definition, against a plain dense version: H loses D W_h^T."""
     cell = make_cell(kind, 2, 3)
     learner = RFLO(cell, batch_size=2)
@@ -28,12 +36,15 @@ def test_it_is_rtrl_without_the_recurrent_weights(kind):
         assert agree(learner.influence(), G)
 
 
+@pytest.mark.parametrize(("make", "own"), [(RFLO, False), (SnAp1, True)])
 @pytest.mark.parametrize("units", [1, 4])
-def test_it_is_exact_where_no_unit_reads_any_units_output(kind, units):
+def test_they_are_exact_where_no_unit_reads_another(kind, units, make, own):
+    """Under RFLO not even itself."""
     cell = make_cell(kind, 2, units)
     with torch.no_grad():
-        cell.weight[:units] = 0
-    judged = theorems.recursion(RFLO(cell, batch_size=2), randn(9, 2, 2))
+        W_h = cell.weight[:units].unflatten(1, (-1, units))
+        W_h *= own * torch.eye(units)[:, None]
+    judged = theorems.recursion(make(cell, batch_size=2), randn(9, 2, 2))
     assert judged.holds, judged.error
 
 
@@ -46,7 +57,7 @@ class Leaky(Cell):
         return (1 - 1 / self.tau) * state + torch.tanh(z[..., 0, :]) / self.tau
 
 
-def test_of_the_papers_network_it_is_the_papers_trace():
+def test_rflo_of_the_papers_network_is_the_papers_trace():
     """Equation (4): p_ab = (1 - 1 / tau) p_ab + phi'(u_a) y_b / tau."""
     cell = Leaky(2, 3, dtype=torch.float64)
     torch.nn.init.normal_(cell.weight, 0, 0.5, generator=torch.Generator())
