@@ -30,26 +30,24 @@ def layer(device, **options):
     return partial(next, train(device, True, **options))
 
 
-BOTH_WAYS = "rows come from the host, predictions go to it"
-ESTIMATES = "rows, targets, first weights come; a record a layer; predictions go"
-MEASURES = "whether the solve and its inverse were possible, and the record's numbers"
-
-
 def row(name, waits):
     make = partial(layer, interpretation=name)
-    return Row(f"train, a layer, {name}", make, waits, MEASURES)
+    return Row(f"train, a layer, {name}", make, waits)
 
 
 values = partial(estimator, make=partial(bpls.BPLSRegressor, (5,)))
 labels = partial(estimator, make=partial(bpls.BPLSClassifier, (5,)), classes=True)
 ROWS = [
+    # whether the solve and its inverse were possible, and the record's numbers
     row("min_norm", 4),
     row("per_neuron", 3),
     row("gauss_seidel", 3),
     row("mean", 3),
     row("cyclic", 3),
-    Row("train, a walk of 3 layers", train, 12, MEASURES),
-    Row("BPLSRegressor, fit and predict", values, 13, ESTIMATES),
-    Row("BPLSClassifier, fit and predict", labels, 21, ESTIMATES),
-    Row("BPLSRegressor, predict", partial(values, change=""), 2, BOTH_WAYS),
+    Row("train, a walk of 3 layers", train, 12),
+    # rows, targets, first weights come; a record a layer; predictions go
+    Row("BPLSRegressor, fit and predict", values, 13),
+    Row("BPLSClassifier, fit and predict", labels, 21),
+    # rows come from the host, predictions go to it
+    Row("BPLSRegressor, predict", partial(values, change=""), 2),
 ]

@@ -39,7 +39,7 @@ def shared(device):
 def row(make, name):
     title = f"{name}, {make.__name__}"
     waits = 2 if title == "orig, update" else 1
-    return Row(title, partial(make, name=name), waits, PIVOTS)
+    return Row(title, partial(make, name=name), waits)
 
 
 ldl = partial(factor, call=rootless.inverse_ldl)
@@ -49,18 +49,19 @@ labels = partial(
     estimator, make=partial(broad.BroadLearningClassifier, 2, 3, 5), classes=True
 )
 added = partial(values, change="add_nodes")
-BOTH_WAYS = "rows come from the host, predictions go to it"
-FIT = "rows, seed, scales; nodes and their check; the ridge that is chosen; as below"
-ADD = "nodes, pivots, the residual; rows and predictions"
-PIVOTS = "whether a pivot was lost, once for all; of orig also whether C is 0"
 ROWS = [
+    # whether a pivot was lost, once for all; of orig also whether C is 0
     *(row(make, name) for make in (update, start) for name in SOLVERS),
-    Row("inverse_cholesky", factor, 1, PIVOTS),
-    Row("inverse_ldl, 7 columns", ldl, 1, PIVOTS),
-    Row("division_free_inverse_ldl, 7 columns", division_free, 1, PIVOTS),
-    Row("BroadLearningRegressor, fit and predict", values, 18, FIT),
-    Row("BroadLearningClassifier, fit and predict", labels, 18, FIT),
-    Row("BroadLearningRegressor, add_nodes and predict", added, 5, ADD),
-    Row("BroadLearningRegressor, predict", partial(values, change=""), 2, BOTH_WAYS),
-    Row("SharedColumns, add and score", shared, 2, "new nodes go there; the score"),
+    Row("inverse_cholesky", factor, 1),
+    Row("inverse_ldl, 7 columns", ldl, 1),
+    Row("division_free_inverse_ldl, 7 columns", division_free, 1),
+    # rows, seed, scales; nodes and their check; the ridge that is chosen; as below
+    Row("BroadLearningRegressor, fit and predict", values, 18),
+    Row("BroadLearningClassifier, fit and predict", labels, 18),
+    # nodes, pivots, the residual; rows and predictions
+    Row("BroadLearningRegressor, add_nodes and predict", added, 5),
+    # rows come from the host, predictions go to it
+    Row("BroadLearningRegressor, predict", partial(values, change=""), 2),
+    # new nodes go there; the score
+    Row("SharedColumns, add and score", shared, 2),
 ]

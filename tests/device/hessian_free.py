@@ -95,18 +95,20 @@ def train_martens(device):
     return partial(next, hessian_free.train_martens(net, made, X, **data))
 
 
-LOOK = "the scalars of an iteration"
-STEP = "each iteration's scalars and its merit, then losses and ratio"
-CLASSES = "the classes of batch and validation; then as above"
-WATCH = "; noise of the gradient and validation error, test error"
 ROWS = [
     Row("A and A'", products),
-    Row("LSMR, 10 iterations", lsmr, 10, LOOK),
-    Row("CG, 10 iterations", cg, 10, LOOK),
-    Row("HessianFree.step", step, 12, STEP),
-    Row("HessianFree.step, softmax", classes, 14, CLASSES),
-    Row("MartensHF.step", martens, 10, "CG's iterations, two losses, loss and ratio"),
-    Row("batch_gradient_variance", variance, 1, "V and the squared norm"),
-    Row("train", train, 14, STEP + WATCH),
-    Row("train_martens", train_martens, 11, "the step's; validation error"),
+    # the scalars of an iteration
+    Row("LSMR, 10 iterations", lsmr, 10),
+    Row("CG, 10 iterations", cg, 10),
+    # each iteration's scalars and its merit, then losses and ratio
+    Row("HessianFree.step", step, 12),
+    # the classes of batch and validation; then as above
+    Row("HessianFree.step, softmax", classes, 14),
+    # CG's iterations, two losses, loss and ratio
+    Row("MartensHF.step", martens, 10),
+    # V and the squared norm
+    Row("batch_gradient_variance", variance, 1),
+    # the step's; noise of the gradient and validation error, test error
+    Row("train", train, 14),
+    Row("train_martens", train_martens, 11),
 ]

@@ -65,25 +65,25 @@ def train(device, make=rls.RLS, rows=3):
     return partial(next, rls.train(model, make(model), *batch(device), **data))
 
 
-def row(layers, waits=0, why="", title="RLS.step", **how):
+def row(layers, waits=0, title="RLS.step", **how):
     make = partial(update, layers=layers, **how)
-    return Row(f"{title}, {layers}", make, waits, why)
+    return Row(f"{title}, {layers}", make, waits)
 
 
 RULE = {"momentum": 0.5, "l1": 1e-3, "max_grad_norm": 1.0}
-READ = "failures and losses, once an epoch"
 ROWS = [
     row("Linear"),
     row("Linear", title="RLS.step with momentum, L1, clip", **RULE),
     row("Conv2d"),
     row("RNN"),
     row("LSTM"),
-    row("Linear", 1, "one for all", title="RLS.step and check", checks=True),
+    row("Linear", 1, title="RLS.step and check", checks=True),  # one for all
     row("Linear", title="Hybrid.step", make=hybrid),
     row("Linear", title="RunningMeanRLS.step", make=rls.RunningMeanRLS),
     row("Linear", title="KailathRLS.step", make=rls.KailathRLS),
     row("Linear", title="AveragedRLS.step", make=rls.AveragedRLS),
     Row("train, Linear", train),
-    Row("train, Linear, an epoch's end", partial(train, rows=7), 2, READ),
+    # failures and losses, once an epoch
+    Row("train, Linear, an epoch's end", partial(train, rows=7), 2),
     Row("train with fused Adam, Linear", partial(train, make=adam)),
 ]

@@ -15,8 +15,7 @@ class Row:
 
     step: str  # its name
     make: Callable[[str], Any]  # device -> a step without arguments, or (before, step)
-    waits: int = 0  # of the host, a step
-    why: str = ""  # the reason of the waits
+    waits: int = 0  # of the host, a step; a comment has the reason
 
 
 def counted(make) -> tuple[Counter, list]:

@@ -26,23 +26,16 @@ def learner(device, name, rank, cell):
     return lambda: (learner.step(x), learner.backward(dL_dh))
 
 
-def masked(device):
-    """One of two sequences has ended."""
-    _, learner = made(device, "OK", 8, "RHN", 3)
-    (x,) = random(device, (2, 3))
-    mask = torch.tensor([True, False]).to(device)
-    return lambda: learner.step(x, mask=mask)
-
-
-def reset(device):
-    """One of two sequences begins anew."""
+def some(device, anew=False):
+    """One of two sequences has ended, or begins anew."""
     _, learner = made(device, "OK", 8, "RHN", 3)
     (x,) = random(device, (2, 3))
     mask = torch.tensor([True, False]).to(device)
 
     def step():
-        learner.step(x)
-        learner.reset(mask)
+        learner.step(x, mask=None if anew else mask)
+        if anew:
+            learner.reset(mask)
         return learner.state, learner.influence()
 
     return step
@@ -74,14 +67,13 @@ def row(name, rank, cell):
     return Row(title, make)
 
 
-SVD = "cuSOLVER's decomposition, once"
 ROWS = [
     *(row(name, 8, "RHN") for name in rtrl.LEARNERS),
     *(row(name, 8, cell) for name in ("OK", "RTRL") for cell in ("RNN", "LSTM", "GRU")),
-    Row("8-OK, one masked", masked),
-    Row("8-OK, one reset", reset),
+    Row("8-OK, one masked", some),
+    Row("8-OK, one reset", partial(some, anew=True)),
     Row("Gram matrices of long rows, of OK", gram),
-    Row("optimal_low_rank", drawn, 1, SVD),
+    Row("optimal_low_rank", drawn, 1),  # cuSOLVER's decomposition, once
     Row("train, UORO", partial(train, name="UORO", rank=1)),
     Row("train, 8-OK", partial(train, name="OK", rank=8)),
 ]
