@@ -7,21 +7,11 @@ import pytest
 
 from labkit.lab.exercises import exercise
 from tests.browser.serve import chromium, jupyterlab, write_notebook
-from tests.test_docs import HOWTO, blocks
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
-LONGEST = [
-    "site",
-    "lab",
-    "screen",
-    "opening",
-    "panels",
-    "seen",
-    "line_stepper",
-    "wheel",
-]
-LONGEST += ["exercise", "stranger"]
+LONGEST = ["site", "lab", "screen", "opening", "panels", "seen", "line_stepper"]
+LONGEST += ["wheel", "exercise"]
 
 # What notebooks' own numbers shrink to here; the rest stays.
 SMALL = {
@@ -197,8 +187,6 @@ def server(tmp_path_factory):
     write_notebook(home / "notebooks", "exercise", EXERCISE)
     walk = [*WALK, code_with("LineStepper(\n", "01_rls")]
     write_notebook(home / "notebooks", "walk", walk)
-    page = HOWTO / "my_own_optimiser.md"
-    write_notebook(home / "notebooks", "stranger", blocks(page, "python"))
     with jupyterlab(home) as made:
         yield made
 

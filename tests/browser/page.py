@@ -246,7 +246,13 @@ class Page:
     def run_all(self):
         """Run all cells and wait."""
         self.begin_all()
-        self._wait_for_cells()
+
+        def done():
+            prompts = self.script(PROMPTS)
+            numbered = all(re.fullmatch(r"\[\d+\]:", prompt) for prompt in prompts)
+            return numbered or self.script(ERRORS)
+
+        wait(done, lambda: f"all cells run: {self.script(PROMPTS)}")
 
     def begin_all(self):
         """Run all cells; JupyterLab now and then loses the first order."""
@@ -274,14 +280,6 @@ class Page:
             return False
 
         wait(click, f"the menu's {text}")
-
-    def _wait_for_cells(self):
-        def done():
-            prompts = self.script(PROMPTS)
-            numbered = all(re.fullmatch(r"\[\d+\]:", prompt) for prompt in prompts)
-            return numbered or self.script(ERRORS)
-
-        wait(done, lambda: f"all cells run: {self.script(PROMPTS)}")
 
     def run_cell(self, number):
         """Run one cell again, by its keys, and wait until it has."""
@@ -360,8 +358,8 @@ class Page:
     def show_panel(self):
         """Scroll until the knobs are at the top of the window."""
         self.script(
-            "document.querySelector('[data-looked-at]').scrollIntoView({block: "
-            "'start'});"
+            "document.querySelector('[data-looked-at]')"
+            ".scrollIntoView({block: 'start'});"
         )
 
     def turned(self):

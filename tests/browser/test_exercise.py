@@ -1,7 +1,6 @@
 """An exercise in JupyterLab: a wrong line, hints, the right line, and its picture."""
 
 import math
-import time
 
 import pytest
 
@@ -15,7 +14,6 @@ pytestmark = pytest.mark.browser
 STEP, CHECK, FITS = 1, 2, 3  # cells of the notebook, see conftest
 BLANK = "T = ...  # (42b)"
 WRONG = "T = -F.T @ V @ G"
-LONG = "T = -V @ F @ G"
 RIGHT = "T = -F @ V @ G"
 
 # Puts a text in the place of all that a cell has, as a paste does.
@@ -43,12 +41,10 @@ def write(page, line):
     page.run_cell(STEP)
 
 
-def checked(page, condition, what):
-    """Run the check; print its seconds, and return what it shows."""
-    begin = time.monotonic()
+def checked(page, words):
+    """Run the check; return what it shows, which has some words."""
     page.run_cell(CHECK)
-    print(f"{what}: judged in {time.monotonic() - begin:.2f} s")
-    seen = shown(page, CHECK, condition, what)
+    seen = shown(page, CHECK, lambda seen: words in seen["text"], words)
     page.script(IN_SIGHT, CHECK)
     return seen
 
@@ -61,35 +57,22 @@ def test_a_wrong_line_hints_and_the_right_line(page):
     assert seen["typeset"] >= 2  # letters of the title
     assert seen["hints"] == ["Hint 1", "", "", ""]
 
-    write(page, LONG)
-    seen = checked(page, lambda seen: "(5, 3)" in seen["text"], "a line that fails")
-    assert "This line cannot be executed" in seen["text"]
-    assert "Traceback" not in seen["text"] and LONG in seen["text"]
-
     write(page, WRONG)
-    what = "This does not hold with your lines"
-    seen = checked(page, lambda seen: what in seen["text"], "a wrong line")
+    seen = checked(page, "This does not hold with your lines")
     assert "come out if F is transposed" in seen["text"] and seen["typeset"] > 1
-
     page.run_cell(FITS)
-    shown(page, FITS, lambda seen: hers(seen) > 1e-3, "the fits")
+    shown(page, FITS, lambda seen: gap(seen) > 1e-3, "the fits")
 
     write(page, RIGHT)
-    seen = checked(page, lambda seen: "This is right" in seen["text"], "the right line")
-    assert seen["hints"] == []
+    assert checked(page, "This is right")["hints"] == []
     page.run_cell(FITS)
-    shown(page, FITS, lambda seen: hers(seen) < 1e-4, "her fit is the library's")
+    shown(page, FITS, lambda seen: gap(seen) < 1e-4, "her fit is the library's")
     assert page.errors() == []
 
 
-def hers(seen):
-    """Return how far her fit is from the library's, nan where they are not drawn."""
-    curves = [
-        seen["curves"].get(n) for n in ("ridge solver", "with the library's step")
-    ]
-    return far(*curves) if all(curves) else math.nan
-
-
-def far(one, other):
-    """Return the largest distance of two curves."""
-    return max(abs(a - b) for a, b in zip(one, other, strict=True))
+def gap(seen):
+    """How far her fit is from the library's, nan where they are not drawn."""
+    names = "ridge solver", "with the library's step"
+    one, other = (seen["curves"].get(name) or [] for name in names)
+    pairs = zip(one, other, strict=bool(one and other))
+    return max((abs(a - b) for a, b in pairs), default=math.nan)

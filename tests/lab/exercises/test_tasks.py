@@ -20,13 +20,6 @@ BOOKS = sorted(Path(__file__).parents[3].glob("notebooks/0[1-6]*.ipynb"))
 each_step = pytest.mark.parametrize("name", STEPS)
 
 
-def test_a_paper_has_two_steps_and_a_question():
-    for room in ("rls", "bpls", "hessian_free", "broad", "rtrl"):
-        assert len(exercises(room)) == 3
-        assert len(exercises(room).keys() & STEPS.keys()) == 2
-    assert len(exercises("compare")) == 3 and len(exercises()) == 18
-
-
 @pytest.mark.parametrize("task", exercises().values(), ids=exercises())
 def test_hints_and_solution_lie_folded_in_each_other(task):
     assert len(set(task.hints)) == 3

@@ -8,7 +8,6 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from hypothesis import given, settings, strategies as st
-from ipywidgets.embed import dependency_state
 
 from labkit.instruments import Trace
 from labkit.lab.panels import Lines, LivePlot
@@ -30,24 +29,23 @@ def filled(steps=3):
     return trace
 
 
-def drawn(trace, panels=PANELS):
-    return go.Figure(LivePlot(trace, panels, interactive=False).figure)
+def drawn(trace):
+    return go.Figure(LivePlot(trace, PANELS, interactive=False).figure)
 
 
 def sent(plot):
     """The loss that the page has."""
-    y = json.loads(plot.widget.get_state()["figure"])["data"][0]["y"]
+    plot.widget.flush()
+    y = json.loads(plot.widget.figure)["data"][0]["y"]
     return np.frombuffer(base64.b64decode(y["bdata"]), dtype=y["dtype"]).tolist()
 
 
 def test_a_page_sees_what_is_logged_and_a_later_trace_alone():
-    plot, other = LivePlot(trace := filled(), PANELS), filled(5)
+    plot = LivePlot(trace := filled(), PANELS)
     trace.log(50, loss=0.25)
-    plot.widget.flush()
     assert sent(plot) == [1, 1 / 2, 1 / 3, 0.25]
-    plot.attach(other)
+    plot.attach(filled(5))
     trace.log(51, loss=0.25)
-    plot.widget.flush()
     assert len(sent(plot)) == 5 and trace._subscribers == {}
 
 
@@ -57,10 +55,10 @@ def test_an_empty_trace_gives_the_whole_layout():
     assert names == ["training loss", "s1", "level"]
     # A curve alone has its panel's title.
     assert [c.name for c in figure.data if c.showlegend] == names[1:]
-    layout = figure.layout
-    assert layout.xaxis.title.text == "step" and layout.yaxis.range == (-1, 1)
-    assert layout.yaxis.title.text == "loss [nats]" and layout.yaxis.type == "log"
-    texts = [note.text for note in layout.annotations]
+    x, y = figure.layout.xaxis, figure.layout.yaxis
+    assert (x.title.text, y.title.text) == ("step", "loss [nats]")
+    assert (y.type, y.range) == ("log", (-1, 1))
+    texts = [note.text for note in figure.layout.annotations]
     assert texts == ["<b>Loss</b>", "<b>Spectrum</b>"]
 
 
@@ -75,9 +73,9 @@ def test_a_row_without_the_column_is_no_point_and_a_nan_is_a_gap():
     assert np.isnan(curve.y).tolist() == [False, True, True]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
-    n=st.integers(0, 300),
+    n=st.integers(1, 300),
     limit=st.integers(4, 40),
     seed=st.integers(0, 99),
     gap=st.booleans(),
@@ -87,19 +85,17 @@ def test_thinning_keeps_ends_and_extremes(n, limit, seed, gap):
     if gap and n > 5:
         y[n // 3 : n // 2] = np.nan
     kept = decimate(y, limit)
-    assert len(kept) <= max(limit, 0) and (np.diff(kept) > 0).all()
-    if n:
-        assert kept[0] == 0 and kept[-1] == n - 1
-        assert np.nanmax(y[kept]) == np.nanmax(y)
-        assert np.nanmin(y[kept]) == np.nanmin(y)
+    assert len(kept) <= limit and (np.diff(kept) > 0).all()
+    assert kept[0] == 0 and kept[-1] == n - 1
+    assert np.nanmax(y[kept]) == np.nanmax(y)
+    assert np.nanmin(y[kept]) == np.nanmin(y)
 
 
-def test_a_long_run_is_thinned_and_its_state_below_a_megabyte():
+def test_a_long_run_is_thinned_and_its_figure_below_a_megabyte():
     plot = LivePlot(filled(10_000), PANELS)
     x = plot.figure["data"][0]["x"]
     assert len(x) <= MAX_POINTS and x[0] == 0 and x[-1] == 9_999
-    state = dependency_state(plot.widget, drop_defaults=False)
-    assert len(json.dumps(state)) < 1e6
+    assert len(plot.widget.figure) < 1e6
 
 
 def test_what_is_no_panel_is_refused():
@@ -112,16 +108,13 @@ def test_what_is_no_panel_is_refused():
 @BOTH
 def test_a_mark_stands_in_all_panels_until_another_trace(interactive):
     plot = LivePlot(filled(), PANELS, interactive=interactive)
-    noted = lambda: [  # noqa: E731
-        (line["x0"], line["label"]["text"], line["xref"])
-        for line in plot.figure["layout"]["shapes"]
-    ]
-    plot.mark(2, "k = 0.1")
-    assert noted() == [(2, "k = 0.1", "x"), (2, "k = 0.1", "x2")]
-    plot.mark(3, "k = 0.2", instead_of=2)  # the same knob, moved on
-    assert noted() == [(3, "k = 0.2", "x"), (3, "k = 0.2", "x2")]
+    for step, text, before in ((2, "k = 0.1", None), (3, "k = 0.2", 2)):
+        plot.mark(step, text, instead_of=before)  # the same knob, moved on
+        shapes = plot.figure["layout"]["shapes"]
+        noted = {(each["x0"], each["label"]["text"], each["xref"]) for each in shapes}
+        assert noted == {(step, text, "x"), (step, text, "x2")}
     plot.attach(filled())
-    assert noted() == []
+    assert plot.figure["layout"]["shapes"] == []
 
 
 def losses(*values):
