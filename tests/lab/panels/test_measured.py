@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -12,6 +13,7 @@ from labkit.instruments import Trace
 from labkit.lab.panels import Finding, Measured, Measurement, curves, measured as module
 from labkit.lab.runs import records
 from labkit.lab.runs.records import keep_records
+from tests.lab.panels.conftest import in_loop
 
 
 def rows(*, runs: int, shift: float):
@@ -51,18 +53,13 @@ def recorded(folder):
 
 
 def test_headless_it_measures_at_once_and_writes_a_trace(folder):
+    before = torch.get_rng_state()
     measured = Measured(LARGE, interactive=False, run_dir=str(folder), **GIVEN)
+    assert torch.equal(torch.get_rng_state(), before)  # its random numbers are its own
     trace = Trace.load(folder / "measured" / "large.jsonl")
     assert trace.header["parameters"] == GIVEN and len(trace.rows) == 30
     pd.testing.assert_frame_equal(measured.rows, trace.frame().reset_index(drop=True))
     assert measured.finding.holds and "Holds: the mean is" in measured._words
-
-
-def test_random_numbers_are_its_own():
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    Measured(LARGE, interactive=False, **GIVEN)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_claim_that_its_record_refutes_fails_and_another_setting_does_not(folder):
@@ -90,52 +87,38 @@ def test_the_record_is_shown_with_its_commit_and_what_is_apart(recorded):
     assert "about 2 s" in other._button.description
 
 
-async def until(done):
-    """Wait for what runs by itself."""
-    for _ in range(400):
-        if done():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it was not done in time")
-
-
-def test_the_button_measures_in_slices_that_can_be_paused(recorded, monkeypatch):
+@in_loop
+async def test_the_button_measures_in_slices_that_can_be_paused(recorded, monkeypatch):
     monkeypatch.setattr(module, "SLICE", 0.0)
-
-    async def press():
-        shown = Measured(LARGE, **GIVEN | {"runs": 12})
-        shown._button.click()
-        await until(lambda: shown.stepper.position > 3)
-        shown._button.click()
-        count = shown.stepper.position
-        assert shown._button.description == "Go on"
-        torch.randn(5)  # what another cell draws changes nothing
-        await asyncio.sleep(0.05)
-        assert shown.stepper.position == count
-        shown._button.click()
-        await until(lambda: shown.stepper.over)
-        return shown
-
-    torch.manual_seed(5)
-    shown = asyncio.run(press())
     torch.manual_seed(5)
     headless = Measured(LARGE, interactive=False, **GIVEN | {"runs": 12})
+    torch.manual_seed(5)
+    shown = Measured(LARGE, **GIVEN | {"runs": 12})
+    shown._button.click()
+    while shown.stepper.position < 4:
+        await asyncio.sleep(0.01)
+    shown._button.click()
+    count = shown.stepper.position
+    assert shown._button.description == "Go on"
+    torch.randn(5)  # what another cell draws changes nothing
+    await asyncio.sleep(0.05)
+    assert shown.stepper.position == count
+    shown._button.click()
+    while not shown.stepper.over:
+        await asyncio.sleep(0.01)
     pd.testing.assert_frame_equal(shown.rows, headless.rows)
     assert "Measured in this run" in shown._said.value
 
 
-def test_an_error_is_told_and_the_record_stays(recorded):
+@in_loop
+async def test_an_error_is_told_and_the_record_stays(recorded):
     def fails(**_):
         yield 0.5
         raise ValueError("no such data")
 
-    async def press():
-        broken = Measurement("large", LARGE.claim, 2, fails, judge, figure)
-        shown = Measured(broken, **GIVEN)
-        shown._button.click()
-        await until(lambda: shown.stepper.over)
-        return shown
-
-    shown = asyncio.run(press())
+    shown = Measured(replace(LARGE, measure=fails), **GIVEN)
+    shown._button.click()
+    while not shown.stepper.over:
+        await asyncio.sleep(0.01)
     assert "was not measured: no such data" in shown._said.value
     assert len(shown.rows) == 30
