@@ -49,11 +49,6 @@ def knobs_told(page):
     return eval(page.script(SETTING)[0], {"EllipseKnobs": rls.EllipseKnobs})
 
 
-def same(drawn, wanted):
-    """Whether a path is drawn as wanted, but for a hair."""
-    return np.shape(drawn) == np.shape(wanted) and np.allclose(drawn, wanted, atol=1e-3)
-
-
 def answers(page, turn):
     """What is drawn then is of the new knobs, and what was before is pale."""
     before, knobs = paths(page)[RLS], knobs_told(page)
@@ -62,7 +57,8 @@ def answers(page, turn):
 
     def drawn():
         now = paths(page)
-        return same(now[RLS], path_of(knobs_told(page))) and same(now[PALE], before)
+        near = partial(np.allclose, atol=1e-3)
+        return near(now[RLS], path_of(knobs_told(page))) and near(now[PALE], before)
 
     wait(drawn, lambda: f"the path of {knobs_told(page)}; it is {paths(page)}")
 
@@ -78,15 +74,23 @@ def drag(page):
     wait(there, lambda: f"the start comes to {wanted}")
 
 
+def is_drawn(page, wanted):
+    """Wait until this is the path of RLS."""
+
+    def same():
+        drawn = np.array(paths(page)[RLS])
+        return drawn.shape == wanted.shape and np.allclose(drawn, wanted, atol=1e-3)
+
+    wait(same, lambda: f"{wanted}; it is {paths(page)[RLS]}")
+
+
 def move(page):
     """Go along the steps, and back to the last."""
     slider, knobs = page.within(".labkit-step-slider .noUi-handle"), knobs_told(page)
     formula, last = page.status(), paths(page)[RLS]
     for key, at in ((Keys.HOME, 0), (Keys.ARROW_RIGHT, 1)):
         slider.send_keys(key)
-        wanted = path_of(knobs, at)
-        moved = lambda path=wanted: same(paths(page)[RLS], path)  # noqa: E731
-        wait(moved, lambda path=wanted: f"{path}; it is {paths(page)[RLS]}")
+        is_drawn(page, path_of(knobs, at))
         wait(lambda: page.status() != formula, "the formula is another")
         assert page.script(SETTING)[1].startswith(f"#step={at + 1}&")
     slider.send_keys(Keys.END)
@@ -128,8 +132,13 @@ def test_an_opening_is_played_in_a_page(driver, tmp_path):
 
     def agrees(what, step, **turned):
         wanted = path_of(rls.EllipseKnobs(**turned), step - 1)
-        figure = lambda: page.find(".plotly-graph-div")  # noqa: E731
-        wait(lambda: same(page.script(PATHS, figure())[RLS], wanted), what)
+
+        def same():
+            drawn = page.script(PATHS, page.find(".plotly-graph-div"))[RLS]
+            shape = np.shape(drawn)
+            return shape == wanted.shape and np.allclose(drawn, wanted, atol=1e-3)
+
+        wait(same, what)
 
     play = Played(page)
     agrees("it is drawn", 12)

@@ -1,6 +1,7 @@
 """Panels on one screen: knobs, buttons and the whole figure, and legible."""
 
 import re
+from itertools import islice
 
 import pytest
 
@@ -9,7 +10,8 @@ pytest.importorskip("selenium")
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from labkit.lab.panels.live.turn import ROWS
+from labkit.lab.books.broad_functions import FUNCTIONS, FunctionKnobs
+from labkit.lab.panels.live.turn import ROWS, direction
 from tests.browser.conftest import SCREENS
 from tests.browser.page import FOCUS, sized, wait
 
@@ -169,10 +171,15 @@ def predict_by_keyboard(page):
     page.press("step")
     told = lambda: page.text(".labkit-outcome")  # noqa: E731
     said = wait(lambda: told() if "after 1 step" in told() else "", "the panel tells")
-    values = r"after 1 step: the gap between the fits \S+ without, \S+ with"
-    verdict = "up, as predicted|(down|nothing), not up as predicted"
-    assert re.fullmatch(rf"{values}: ({verdict})", said), said
+    values = r"after 1 step: the gap between the fits (\S+) without, (\S+) with: "
+    without, turned, verdict = re.match(f"{values}(.*)", said).groups()
+    happened, judged = verdict.split(", ")
+    assert happened == direction(float(without), float(turned))
+    right = "as predicted" if happened == "up" else "not up as predicted"
+    assert judged.startswith(right)
     assert page.turned() and page.script(DOWN) == down
+    alone = [*islice(FUNCTIONS.rows(FunctionKnobs()), count + 1)][-1]
+    assert float(without) == float(f"{alone['apart']:.3g}")
 
     # It has its answer after ten steps; a knob that is turned without a prediction
     # then waits for one, and the button that skips it lies on top.

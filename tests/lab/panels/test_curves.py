@@ -1,10 +1,9 @@
-"""Finished curves: one legend, one colour a name, as live ones have."""
+"""Finished curves: one legend, one colour a name."""
 
 import plotly.graph_objects as go
 import pytest
 
-from labkit.instruments import Trace
-from labkit.lab.panels import Lines, LivePlot, curves
+from labkit.lab.panels import curves
 
 
 def test_one_legend_names_every_label_once_in_one_colour():
@@ -26,23 +25,9 @@ def test_one_legend_names_every_label_once_in_one_colour():
         curves({"A": {"one": ([1, 2], [1])}}, "s", "m")
 
 
-def test_a_long_title_is_broken_and_has_room_above_its_panel():
-    drawn = {"one": ([1, 2], [1.0, 2.0])}
-    short, long = (
-        curves({title: drawn, "B": drawn}, "s", "m")["layout"]
-        for title in ("A", "a title that is much too long for half a page")
-    )
-    assert "<br>" in long["annotations"][0]["text"]
-    assert long["margin"]["t"] > short["margin"]["t"]
-    assert long["annotations"][0]["xref"] == "x domain"  # it goes where its panel goes
-
-
 def test_eight_curves_are_told_apart_not_by_colour_alone():
-    names = "abcdefgh"
-    finished = curves({"A": {name: ([1], [2.0]) for name in names}}, "step", "m")
-    live = LivePlot(Trace(), [Lines(tuple(names), "A", "m")], interactive=False)
-    looks = [(c["line"], c["marker"]) for c in finished["data"]]
-    assert looks == [(c["line"], c["marker"]) for c in live.figure["data"]]
+    figure = curves({"A": {name: ([1], [2.0]) for name in "abcdefgh"}}, "step", "m")
+    looks = [(c["line"], c["marker"]) for c in figure["data"]]
     # Colours come a second time, but with another dash and an open marker.
     (first, mark), (again, mark_again) = looks[0], looks[7]
     assert first["color"] == again["color"] and first["dash"] != again["dash"]

@@ -123,16 +123,3 @@ async def test_a_run_that_has_ended_runs_anew_where_someone_looks_on(interactive
     while lab.stepper.running:
         await asyncio.sleep(0)
     assert len(lab.trace.rows) == (7 if interactive else 0)
-
-
-@in_loop
-async def test_a_running_lab_goes_on_under_a_live_knob():
-    lab = make()
-    task = lab.stepper.start()
-    while lab.stepper.position < 3:
-        await asyncio.sleep(0)
-    lab.controls.widgets["gain"].value = 3.0
-    assert lab.stepper.running
-    await task
-    values = lab.trace.frame()["value"].tolist()[1:]
-    assert values == [2.0, 3.0, 12.0, 15.0, 18.0, 21.0]

@@ -10,7 +10,6 @@ from plotly.offline import get_plotlyjs
 
 from labkit.lab.panels import curves
 from labkit.lab.panels.figures import plot as module
-from labkit.lab.panels.figures.captions import as_json
 from labkit.lab.panels.figures.plot import MAX_SHARE, MAX_WAIT, WAIT, Plot
 from tests.lab.panels.conftest import in_loop
 
@@ -49,16 +48,6 @@ def clock(monkeypatch):
     """The time is that of the last figure that was bent."""
     clock = SimpleNamespace(monotonic=lambda: Bent.now)
     monkeypatch.setattr(module, "time", clock)
-
-
-def test_whoever_attaches_later_gets_the_newest_figure():
-    bent = Bent()
-    for _ in range(2):
-        bent.show(2)
-        bent.says(drawn=1)
-        Bent.now += 1
-    state = bent.plot.get_state()
-    assert state["figure"] == as_json(bent.figure()) and state["version"] == 1
 
 
 def test_all_figures_of_a_kernel_name_one_script_of_plotly():
