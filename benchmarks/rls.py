@@ -67,7 +67,7 @@ def make_step(name, network, shape, clip, device) -> Callable[[], None]:
 
 def main():
     """Print the ratio of each method's step to fused Adam's."""
-    args = shared.parser(__doc__, 20).parse_args()
+    args = shared.parser(__doc__, 10).parse_args()
     shared.begin(args)
     for name, (network, shape, clip, bars) in SETTINGS.items():
         methods = ["Adam", *bars]
