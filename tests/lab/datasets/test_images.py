@@ -49,12 +49,3 @@ def test_counts_and_published_moments(name, labels, counts, mean, std):
     # Published to four places.
     assert data.inputs.mean().item() == pytest.approx(mean, abs=5e-5)
     assert data.inputs.std().item() == pytest.approx(std, abs=5e-5)
-
-
-@pytest.mark.real_data
-def test_the_first_digit_stands_upright():
-    five = load("mnist").inputs[0].reshape(28, 28)
-    # The stroke on top of the 5 leads to the right; its foot ends at the left.
-    top, foot = five[5:8].sum(0), five[22:25].sum(0)
-    columns = torch.arange(28.0)
-    assert (top @ columns) / top.sum() > 15 > 11 > (foot @ columns) / foot.sum()

@@ -3,18 +3,13 @@
 import pytest
 import torch
 
-from labkit.lab.datasets import (
-    available,
-    imdb,
-    load,
-    load_imdb,
-)
-from labkit.lab.datasets.imdb import ARCHIVE, PARTS, encode_words, split_words
+from labkit.lab.datasets import available, load, load_imdb
+from labkit.lab.datasets.imdb import ARCHIVE, PARTS
 from tests.lab.datasets.conftest import archive
 
 TEXTS = {
     "aclImdb/train/neg/0_3.txt": "Bad.<br /><br />Bad, bad!",
-    "aclImdb/train/neg/1_1.txt": "The plot's a bore",
+    "aclImdb/train/neg/1_1.txt": "The plot's a 'bore'; <unk>",
     "aclImdb/train/pos/0_9.txt": "Good plot; the rest good, too",
     "aclImdb/train/pos/1_10.txt": "A caf\u00e9 film",
     "aclImdb/test/neg/0_2.txt": "a bad musical",
@@ -40,7 +35,7 @@ SPLITS = {
 }
 # The published archive, in another order.
 WHOLE = {ARCHIVE: packed(dict(reversed(ALL.items())))}
-TRAIN, TEST = ({path: content} for path, content in SPLITS.items())
+TRAIN = {PARTS["train"]: SPLITS[PARTS["train"]]}
 
 
 @pytest.fixture(autouse=True)
@@ -49,59 +44,39 @@ def small(request):
     if "real_data" not in request.keywords:
         request.getfixturevalue("folder")
         pin = request.getfixturevalue("pin")
-        for path, content in SPLITS.items():
-            pin(path, content)
-        pin(ARCHIVE, WHOLE[ARCHIVE], "http://127.0.0.1:9/whole.tar.gz")  # not there
-
-
-def test_words():
-    assert split_words("'tis the 80's; <unk>") == ["tis", "the", "80's", "unk"]
-
-
-def test_the_vocabulary_is_ranked_and_rows_end_with_the_last_words():
-    reviews = [["b", "c", "b", "x"], [], ["a"], ["c"]]
-    found = imdb.most_frequent_words(reviews, 5)
-    assert found == ("<pad>", "<unk>", "b", "c", "a")  # by count, then by name
-    rows = encode_words(reviews, found, 3)
-    assert rows.tolist() == [[3, 2, 1], [0, 0, 0], [0, 0, 4], [0, 0, 3]]
+        for path, content in (SPLITS | WHOLE).items():
+            pin(path, content, "http://127.0.0.1:9/whole.tar.gz")  # not there
 
 
 def decoded(data):
     """Return (words of the row, target) of each row, in order."""
     rows = zip(data.inputs.tolist(), data.targets.tolist(), strict=True)
-    return [
-        (" ".join(data.vocabulary[i] for i in row if i), target) for row, target in rows
-    ]
+    return [(" ".join(data.vocabulary[i] for i in row), target) for row, target in rows]
 
 
 @pytest.mark.parametrize("archives", [SPLITS, WHOLE])
 def test_either_kind_of_archive_gives_the_same(folder, put, archives):
+    """Rows end with the last words; the vocabulary goes by count, then by name."""
     put(archives)
-    train, test = load_imdb("train", length=5), load_imdb("test", length=5)
+    assert available()["imdb"].here
+    train, test = load_imdb("train", length=5), load_imdb("test", length=4)
     assert set(decoded(train)) == {
-        ("bad bad bad", 0),
-        ("the plot's a bore", 0),
+        ("<pad> <pad> bad bad bad", 0),
+        ("the plot's a bore unk", 0),
         ("plot the rest good too", 1),
-        ("a caf\u00e9 film", 1),
+        ("<pad> <pad> a caf\u00e9 film", 1),
     }
     # The vocabulary is that of `train`, which lacks the musical.
-    assert set(decoded(test)) == {("a bad <unk>", 0), ("<unk> good", 1)}
+    wanted = {("<pad> a bad <unk>", 0), ("<pad> <pad> <unk> good", 1)}
+    assert set(decoded(test)) == wanted
     assert train.vocabulary == test.vocabulary
-    assert train.vocabulary[:4] == ("<pad>", "<unk>", "bad", "a")
+    few = load_imdb("train", words=5).vocabulary
+    assert few == ("<pad>", "<unk>", "bad", "a", "good")
     for path in archives:
         (folder / path).unlink()
     put(TRAIN if archives == WHOLE else WHOLE)
+    assert available()["imdb"].here == (archives == SPLITS)
     assert decoded(load_imdb("train", length=5)) == decoded(train)
-
-
-def test_what_is_here_is_seen(folder, put):
-    put(TRAIN)
-    assert not available()["imdb"].here
-    put(TEST)
-    assert available()["imdb"].here
-    (folder / PARTS["train"]).unlink()
-    put(WHOLE)
-    assert available()["imdb"].here
 
 
 @pytest.mark.real_data

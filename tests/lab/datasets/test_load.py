@@ -29,12 +29,6 @@ def test_every_call_gives_the_same_and_a_device_moves_all(name, split):
     assert {tensor.device.type for tensor in tensors(data)} == {"meta"}
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, "float32"])
-def test_only_floating_point_types_are_taken(dtype):
-    with pytest.raises(ValueError, match=r"floating-point torch\.dtype, got"):
-        load("digits", dtype=dtype)
-
-
 def test_digits():
     train, test = load("digits"), load("digits", "test", dtype=torch.float16)
     assert train.inputs.shape == (1437, 64) and test.inputs.shape == (360, 64)

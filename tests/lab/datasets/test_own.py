@@ -1,5 +1,7 @@
 """Data of one's own through the door: it loads, or is refused in one sentence."""
 
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,10 +20,16 @@ def table(n=60, columns=3, **others):
     return numbers.assign(**others)
 
 
+def npz(**arrays):
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=True, **arrays)
+    return file.getvalue()
+
+
 @pytest.fixture
 def write(tmp_path):
-    def put(made, **options):
-        made.to_csv(tmp_path / "mine.csv", index=False, **options)
+    def put(made):
+        made.to_csv(tmp_path / "mine.csv", index=False)
         return str(tmp_path / "mine.csv")
 
     return put
@@ -104,74 +112,55 @@ def test_sets_that_come_with_scikit_learn(name, classes):
     assert isinstance(data, Labelled) and len(data.classes) == classes
 
 
-@pytest.mark.parametrize(
-    ("made", "message"),
-    [
-        (table(y=["u", None] * 30), "target 'y' of .* lacks 30 of 60 values"),
-        (
-            table(x1=[None, *range(59)], y=WORDS),
-            "'x1' of .* lacks 1 of 60 .* fill",
-        ),
-        (table(y=[f"r{i}" for i in range(60)]), "another value in each of 60"),
-        (table(y=[np.inf, *range(59)]), "a number that is not finite"),
-        (table(x1=np.inf, y=WORDS), "'x1' of .* not finite"),
-        (table(columns=1), "has one column and no other to predict it from"),
-        (
-            table(600, text=[f"t{i}" for i in range(600)], y=WORDS * 10),
-            r"'text' of .* 600 different words; a category has 100 at most",
-        ),
-    ],
-)
-def test_what_cannot_be_learned_from_is_refused_in_a_sentence(write, made, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        load(write(made))
-    assert "\n" not in str(caught.value)
+X, WORDS_IN_MANY_ROWS = np.zeros((20, 2)), [f"t{i}" for i in range(600)]
+REFUSED = [
+    (table(y=["u", None] * 30), "target 'y' of .* lacks 30 of 60 values"),
+    (table(x1=[None, *range(59)], y=WORDS), "'x1' of .* lacks 1 of 60 .* fill"),
+    (table(y=[f"r{i}" for i in range(60)]), "another value in each of 60"),
+    (table(y="u"), "the target 'y' of .*mine.csv has one value, u; there is"),
+    (table(2, y=["u", "v"]), "mine.csv has 2 rows; it needs 10 or more"),
+    (table(y=[np.inf, *range(59)]), "a number that is not finite"),
+    (table(x1=np.inf, y=WORDS), "'x1' of .* not finite"),
+    (table(columns=1), "has one column and no other to predict it from"),
+    (
+        table(600, text=WORDS_IN_MANY_ROWS, y=WORDS * 10),
+        r"'text' of .* 600 different words; a category has 100 at most",
+    ),
+]
+REFUSED = [("mine.csv", made.to_csv(index=False).encode(), m) for made, m in REFUSED]
+REFUSED += [
+    ("empty.csv", b"", "cannot be read as a table: No columns"),
+    ("binary.csv", bytes(range(128, 256)) * 20, "cannot be read as a table: "),
+    ("uneven.csv", b'a,b\n1,2\n3,4,5,6\n"', "cannot be read as a table: .* line 3"),
+    ("broken.npz", b"PK\3\4 and no more", "cannot be read as npz: "),
+    ("odd.npz", npz(X=X, y=np.zeros(19)), r"X \(20, 2\), y \(19,\)"),
+    ("one.npz", npz(X=X), r"must hold two arrays.* X \(20, 2\)"),
+    ("any.npz", npz(X=X, y=np.array([{}], object)), "cannot be read as npz"),
+    ("short.txt", b"too short", "has 9 characters; a text needs 1,000"),
+    ("latin.txt", b"\xe4" * 2000, "is not a text in UTF-8"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("empty.csv", b"", "cannot be read as a table: No columns"),
-        ("binary.csv", bytes(range(128, 256)) * 20, "cannot be read as a table: "),
-        ("broken.npz", b"PK\3\4 and no more", "cannot be read as npz: "),
-    ],
-)
-def test_a_broken_file_is_refused_in_a_sentence(tmp_path, name, content, message):
+@pytest.mark.parametrize(("name", "content", "message"), REFUSED)
+def test_what_cannot_be_learned_from_is_refused(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message) as caught:
         load(str(tmp_path / name))
     assert "\n" not in str(caught.value)
 
 
-def test_arrays_that_do_not_fit_are_refused(tmp_path):
-    path, X = str(tmp_path / "a.npz"), np.zeros((20, 2))
-    for arrays, message in (
-        ({"X": X, "y": np.zeros(19)}, r"X \(20, 2\), y \(19,\)"),
-        ({"X": X}, r"must hold two arrays.* X \(20, 2\)"),
-        ({"X": X, "y": np.array([{}], dtype=object)}, "cannot be read as npz"),
-    ):
-        np.savez(path, allow_pickle=True, **arrays)
-        with pytest.raises(ValueError, match=message):
-            load(path)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("none.csv",), r"there is no file none\.csv"),
-        (
-            ("mnits",),
-            r"'mnits'; there are: text, .*diabetes, and files that end",
-        ),
-        (("digits", "valid"), r"'digits' has no split 'valid'; it has: train, test"),
-        (("iris", "valid"), "'iris' has no split 'valid'"),
+        ({"name": "none.csv"}, r"there is no file none\.csv"),
+        ({"name": "mnits"}, "'mnits'; there are: text, .*diabetes, and files that end"),
+        ({"split": "valid"}, r"'digits' has no split 'valid'; it has: train, test"),
+        ({"name": "iris", "split": "valid"}, "'iris' has no split 'valid'"),
+        ({"target": "y"}, "of data of one's own, not of 'digits'"),
+        ({"dtype": torch.int64}, r"floating-point torch\.dtype, got"),
+        ({"dtype": "float32"}, r"floating-point torch\.dtype, got"),
     ],
 )
-def test_what_is_not_there_is_told(arguments, message):
+def test_what_is_not_there_is_refused_with_what_is(arguments, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        load(*arguments)
-
-
-def test_a_target_is_a_column_of_data_of_ones_own():
-    with pytest.raises(ValueError, match="of data of one's own, not of 'digits'"):
-        load("digits", target="y")
+        load(**{"name": "digits"} | arguments)
