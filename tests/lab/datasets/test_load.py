@@ -46,7 +46,6 @@ def test_text_is_pythons_reference_in_fifty_symbols():
     symbols = parts[0].symbols
     assert all(part.symbols == symbols for part in parts)
     assert len(symbols) == len(set(symbols)) == 50 and symbols[-1] == "\ufffd"
-    assert {*"abcdefghijklmnopqrstuvwxyz "} < set(symbols)
     sizes = [len(part.tokens) for part in parts]
     assert sizes[0] == sum(sizes) * 90 // 100 and abs(sizes[1] - sizes[2]) <= 1
     used = torch.bincount(parts[0].tokens, minlength=50)
@@ -70,6 +69,5 @@ def test_ptb_is_as_in_the_literature():
     assert len(load_ptb("valid", blanks=True).tokens) == 393_042 + 2 * 3_370
     lines = "".join(symbols[i] for i in load("ptb", "valid").tokens).splitlines()
     assert len(lines) == 3370
-    assert lines[0].startswith("consumers_may_want_to_move_their_telephones_a_little")
     assert any("_<unk>_" in line for line in lines)
     assert not any(line.startswith("_") or line.endswith("_") for line in lines)

@@ -1,4 +1,5 @@
-import functools
+import subprocess
+import sys
 import time
 
 import nbformat
@@ -22,18 +23,18 @@ run_dir: str = ""  # where traces are written; the command line sets it
 
 @pytest.fixture
 def write_notebook(tmp_path):
-    return functools.partial(make_notebook, tmp_path / "notebooks")
-
-
-def make_notebook(folder, stem, *sources, cells=(CELL,)):
     """Write a notebook with parameters cells and code cells; return its path."""
-    folder.mkdir(exist_ok=True)
-    tagged = [new_code_cell(c, metadata={"tags": ["parameters"]}) for c in cells]
-    code = [new_code_cell(source) for source in sources]
-    book = new_notebook(cells=[new_markdown_cell("# A test"), *tagged, *code])
-    path = folder / f"{stem}.ipynb"
-    nbformat.write(book, path)
-    return path
+
+    def write(stem, *sources, cells=(CELL,)):
+        path = tmp_path / f"notebooks/{stem}.ipynb"
+        path.parent.mkdir(exist_ok=True)
+        tagged = [new_code_cell(c, metadata={"tags": ["parameters"]}) for c in cells]
+        code = [new_code_cell(source) for source in sources]
+        book = new_notebook(cells=[new_markdown_cell("# A test"), *tagged, *code])
+        nbformat.write(book, path)
+        return path
+
+    return write
 
 
 def labkit(*arguments):
@@ -41,6 +42,13 @@ def labkit(*arguments):
     outcome = CliRunner().invoke(app, list(map(str, arguments)))
     assert outcome.exception is None or isinstance(outcome.exception, SystemExit)
     return outcome
+
+
+def begin(*arguments):
+    """Start the command in a session of its own, as a terminal does."""
+    command = [sys.executable, "-m", "labkit.lab.runs.cli", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, start_new_session=True, **pipes)
 
 
 def refused(arguments, message, folder):

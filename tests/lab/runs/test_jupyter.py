@@ -1,25 +1,38 @@
 """JupyterLab as `labkit lab` opens it."""
 
 import json
-from pathlib import Path
+import os
 
+import pytest
 from jupyterlab_server.settings_utils import _get_overrides
 
-from labkit.lab.runs.jupyter import WORKSPACE, lab_command, lab_environment
+from labkit.lab.runs.jupyter import WORKSPACE, lab_environment
+from tests.lab.runs.conftest import labkit
 
 
-def test_both_side_bars_are_closed_in_a_workspace_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(tmp_path))
-    command = lab_command(Path("/books/a b.ipynb"))
-    (written,) = tmp_path.iterdir()
+@pytest.mark.parametrize("user", [0, 1000], ids=["root", "a user"])
+def test_both_side_bars_are_closed_and_root_is_told(
+    tmp_path, write_notebook, monkeypatch, user
+):
+    calls, workspaces = [], tmp_path / "workspaces"
+    notebook = write_notebook("00_tour")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(workspaces))
+    monkeypatch.setattr(os, "execve", lambda _, command, __: calls.append(command))
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    told = labkit("lab").stderr
+    assert told.startswith("labkit: you are root") if user == 0 else told == ""
+    (command,) = calls
+    assert ("--allow-root" in command) == (user == 0)
+    assert "--ip=127.0.0.1" in command
+    assert f"--ServerApp.root_dir={notebook.parent}" in command
+    page = f"/lab/workspaces/{WORKSPACE}/tree/00_tour.ipynb"
+    assert f"--LabApp.default_url={page}" in command
+    (written,) = workspaces.iterdir()
     workspace = json.loads(written.read_text("utf-8"))
     layout = workspace["data"]["layout-restorer:data"]
     assert layout["left"]["collapsed"] and layout["right"]["collapsed"]
     assert workspace["metadata"]["id"] == WORKSPACE
-    assert (
-        f"--LabApp.default_url=/lab/workspaces/{WORKSPACE}/tree/a%20b.ipynb" in command
-    )
-    assert "--ServerApp.root_dir=/books" in command
 
 
 def test_jupyterlab_finds_our_settings_and_the_users(tmp_path, monkeypatch):

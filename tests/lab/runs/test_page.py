@@ -18,20 +18,26 @@ from labkit.lab.runs import notebooks
 from labkit.lab.runs.page import markdown, write_page
 
 
+def written(folder, *cells, **values):
+    """The page of an executed notebook of these cells, with its parameters' values."""
+    (folder / "run").mkdir()
+    source, made = folder / "run/a.ipynb", folder / "run/a.html"
+    about = {"papermill": {"parameters": values}}
+    about["widgets"] = {"application/vnd.jupyter.widget-state+json": {"state": {}}}
+    nbformat.write(new_notebook(cells=cells, metadata=about), source)
+    write_page(source, made)
+    return made.read_text()
+
+
+def shown(kind, output):
+    return new_code_cell(outputs=[new_output(kind, output)])
+
+
 @pytest.fixture
 def page(tmp_path):
     figure = curves({"A": {"one": ([1, 2], [3, 4])}}, "x", "y", caption="It rises.")
-    cell = new_code_cell(
-        outputs=[new_output("display_data", figure._repr_mimebundle_())]
-    )
     told = new_markdown_cell("## A head\n\nIn a line $x_1 * y * z$ and\n\n$$a < b$$")
-    (tmp_path / "run").mkdir()
-    source, made = tmp_path / "run/a.ipynb", tmp_path / "run/a.html"
-    states = {"application/vnd.jupyter.widget-state+json": {"state": {}}}
-    book = new_notebook(cells=[told, cell], metadata={"widgets": states})
-    nbformat.write(book, source)
-    write_page(source, made)
-    return made.read_text()
+    return written(tmp_path, told, shown("display_data", figure._repr_mimebundle_()))
 
 
 def test_where_the_system_is_dark_the_page_is_and_tells_its_figures(page):
@@ -45,21 +51,22 @@ def test_where_the_system_is_dark_the_page_is_and_tells_its_figures(page):
 
 def test_markdown_that_a_cell_shows_brings_no_tags(tmp_path):
     """It may hold a parameter's text; a markdown cell may have tags of its own."""
-    shown = {"text/markdown": "**a** $x_1$ <script>evil()</script> `<b>`"}
-    cell = new_code_cell(outputs=[new_output("display_data", shown)])
-    told = new_markdown_cell('<span class="mine">own</span>')
-    nbformat.write(new_notebook(cells=[told, cell]), tmp_path / "a.ipynb")
-    write_page(tmp_path / "a.ipynb", tmp_path / "a.html")
-    page = (tmp_path / "a.html").read_text()
+    text = "**a** $x_1$ <script>evil()</script> `<b>`"
+    own = new_markdown_cell('<span class="mine">own</span>')
+    page = written(tmp_path, own, shown("display_data", {"text/markdown": text}))
     assert "<script>evil" not in page and "&lt;script&gt;evil()" in page
     assert "<strong>a</strong>" in page and "<math" in page
     assert "<code>&lt;b&gt;</code>" in page and '<span class="mine">' in page
 
 
-def test_nothing_is_loaded_from_elsewhere_and_without_scripts_there_are_words(page):
+def test_nothing_is_loaded_from_elsewhere_and_words_say_what_is_lacking(page, tmp_path):
     assert "<noscript>A: y against x; one. It rises.</noscript>" in page
     far = re.findall(r"""(?:src|href|url|import)\s*[=(]\s*["']?(https?:[^"']+)""", page)
     assert far == []
+    assert "This page was run without JupyterLab" in page
+    # the first figure lies beside the page
+    held = json.loads((tmp_path / "run/picture.json").read_text())
+    assert held["data"][0]["name"] == "one"
 
 
 def test_every_formula_of_the_notebooks_becomes_mathml():
@@ -90,41 +97,22 @@ VALUES = {"rank": 2, "text": "c", "interactive": False, "run_dir": "/me/x"}
 CLOSED = {"jp-MarkdownHeadingCollapsed": True}
 
 
-def written(folder, *cells, head="# A", **values):
-    """The page of an executed notebook of these cells, with its parameters' values."""
-    (folder / "run").mkdir()
-    first = [new_markdown_cell(head)] if head else []
-    source, made = folder / "run/a.ipynb", folder / "run/a.html"
-    about = {"papermill": {"parameters": values}}
-    nbformat.write(new_notebook(cells=[*first, *cells], metadata=about), source)
-    write_page(source, made)
-    return made.read_text()
-
-
-def words(page):
-    """The text of a page's body, without tags."""
-    return re.sub(r"<[^>]*>", "", page[page.index("<main") :])
-
-
-def test_parameters_stand_once_folded_and_without_a_path_of_the_machine(tmp_path):
+def test_code_is_folded_and_parameters_stand_once_without_a_path(tmp_path):
+    """Below the title, and without what the run itself sets."""
     own = new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]})
     set_ = new_code_cell("rank = 2", metadata={"tags": ["injected-parameters"]})
     title = new_markdown_cell("# The title")
-    page = written(tmp_path, own, set_, title, head="", **VALUES)
-    text = words(page)
-    assert text.index("The title") < text.index("rank")
-    assert text.count("rank") == 1 and "int = 2  # terms; 1..64" in html.unescape(text)
-    assert "'c'  # read" in html.unescape(text)
-    assert "/me/x" not in page and "run_dir" not in text and "interactive" not in text
-    folded = page[page.index('<details class="labkit-code">') :]
-    assert "<summary>Parameters</summary>" in folded.partition("rank")[0]
-
-
-def test_a_page_folds_the_code_that_its_notebook_folds(tmp_path):
     hidden = new_code_cell("x = 1", metadata={"jupyter": {"source_hidden": True}})
-    page = written(tmp_path, hidden, new_code_cell("y = 2"))
-    assert page.count('<details class="labkit-code">') == 1
-    assert page.index("<summary>Code</summary>") < page.index("</details>")
+    cells = own, set_, title, hidden, new_code_cell("y = 2")
+    page = written(tmp_path, *cells, **VALUES)
+    body = page[page.index("<main") :]
+    text = html.unescape(re.sub(r"<[^>]*>", "", body))
+    assert text.index("The title") < text.index("rank")
+    assert text.count("rank") == 1 and "int = 2  # terms; 1..64" in text
+    assert "'c'  # read" in text
+    assert "/me/x" not in page and "run_dir" not in text and "interactive" not in text
+    folds = re.findall(r'<details class="labkit-code">\s*<summary>(\w+)', body)
+    assert folds == ["Parameters", "Code"]
     assert "In&nbsp;[" not in page
 
 
@@ -139,20 +127,10 @@ def test_a_page_folds_the_sections_that_its_notebook_shows_closed(tmp_path):
         new_markdown_cell("## Three", metadata=CLOSED),
         new_markdown_cell("last"),
     )
-    body = page[page.index("<main") :]
-    marks = r'<details class="labkit-section">|</details>|seen|within|deep|>Two|last'
-    order = "seen <details within deep </details >Two <details last </details".split()
-    assert [mark.partition(" ")[0].rstrip(">") for mark in re.findall(marks, body)] == [
-        mark.rstrip(">") for mark in order
-    ]
-
-
-def test_a_note_says_what_a_page_cannot_do_and_the_first_figure_lies_beside(
-    tmp_path, page
-):
-    assert "This page was run without JupyterLab" in page
-    held = json.loads((tmp_path / "run/picture.json").read_text())
-    assert held["data"][0]["name"] == "one"
+    marks = "<details |seen|within|deep|</details>|>Two|last"
+    found = re.findall(marks, page[page.index("<main") :])
+    order = "seen <details within deep </details> >Two <details last </details>"
+    assert [mark.strip() for mark in found] == order.split()
 
 
 def test_what_a_fold_holds_stands_inside_it():

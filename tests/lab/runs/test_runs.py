@@ -1,10 +1,8 @@
 """Runs that start kernels: few, since each costs seconds."""
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 
 import nbformat
@@ -13,7 +11,7 @@ import psutil
 import pytest
 
 from labkit.lab.runs import kernel, report, run
-from tests.lab.runs.conftest import is_gone, labkit, make_notebook, wait_for
+from tests.lab.runs.conftest import begin, is_gone, labkit, wait_for
 
 FIGURE = """\
 import json, sys
@@ -36,83 +34,52 @@ with open(f"{run_dir}/steps.jsonl", "w") as trace:
 """
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    place = tmp_path_factory.mktemp("finished")
-    make_notebook(place / "notebooks", "07_curve", FIGURE)
-    with contextlib.chdir(place):
-        return run("curve", {"rank": 3}, out=place / "runs")
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
-def test_a_run_leaves_notebook_page_traces_table_and_summary(finished):
+def test_a_run_leaves_notebook_page_traces_table_and_summary(place, write_notebook):
+    write_notebook("07_curve", FIGURE)
+    finished = run("curve", {"rank": 3})
     assert finished.ok and finished.error is None
-    assert finished.path.name.endswith("-curve")
+    folder, name = finished.path, finished.path.name
     kept = "curve.ipynb curve.html run.json steps.jsonl measurements.csv picture.json"
-    assert {path.name for path in finished.path.iterdir()} == set(kept.split())
-    record = json.loads((finished.path / "run.json").read_text())
+    assert name.endswith("-curve")
+    assert {path.name for path in folder.iterdir()} == set(kept.split())
+    record = json.loads((folder / "run.json").read_text())
     assert record["status"] == "finished" and record["profile"] == "quick"
     assert record["parameters"]["rank"] == 3
     assert set(record["versions"]) == {"python", "torch", "labkit"}
-    assert not list(finished.path.parent.glob(".*.partial"))
-    (row,) = pd.read_csv(finished.path / "measurements.csv").to_dict("records")
-    assert row["run"] == finished.path.name and row["params.rank"] == 3
+    assert not list(folder.parent.glob(".*.partial"))
+    (row,) = pd.read_csv(folder / "measurements.csv").to_dict("records")
+    assert row["run"] == name and row["params.rank"] == 3
     assert row["params.corpus"] == "text" and row["trace"] == "steps"
     assert (row["step"], row["name"], row["value"]) == (0, "loss", 1.0)
 
-
-def test_the_page_and_the_index_show_what_the_kernel_of_this_python_made(finished):
     page = finished.html.read_text()
-    assert f"this is {sys.executable} 3 False" in page
-    (script,) = (finished.path.parent / "_static").iterdir()
+    assert f"this is {sys.executable} 3 False" in page  # a kernel of this Python
+    (script,) = (folder.parent / "_static").iterdir()
     assert f'<script src="../_static/{script.name}"></script>' in page
     assert "Plotly.newPlot(" in page and "require.min.js" not in page
     assert "</script>a curve" not in page  # text of a figure cannot end its script
-    index = report(finished.path.parent).read_text()
-    assert f'href="{finished.path.name}/curve.html"' in index
+    index = report(folder.parent).read_text()
+    assert f'href="{name}/curve.html"' in index
     assert "(1 row)" in index and "rank=3" in index
 
 
-def test_a_failed_run_says_so_everywhere(write_notebook, tmp_path, monkeypatch):
-    write_notebook("01_broken", "before = 1", "before / 0  # the culprit")
-    monkeypatch.chdir(tmp_path)
-    outcome = labkit("run", "broken")
-    assert outcome.exit_code == 1
-    assert "the culprit" in outcome.stderr
-    assert "ZeroDivisionError: division by zero" in outcome.stderr
-    (folder,) = tmp_path.glob("runs/[!._]*")
-    assert folder.name.endswith("-broken-failed")
-    assert json.loads((folder / "run.json").read_text())["status"] == "failed"
-    assert (folder / "broken.html").exists()
-    assert "ZeroDivisionError: division by zero" in report().read_text()
-
-
-def test_data_that_will_not_do_end_a_run_with_one_sentence(
-    write_notebook, tmp_path, monkeypatch
-):
-    words = "iris has no column 'leaf'; it has: sepal length"
-    refuse = f"from labkit.errors import DataError\nraise DataError({words!r})"
-    write_notebook("01_own", refuse)
-    monkeypatch.chdir(tmp_path)
-    outcome = run("own")
-    assert not outcome.ok and outcome.error == words
-
-
-def test_a_killed_run_keeps_its_rows_and_takes_no_name(
-    write_notebook, tmp_path, monkeypatch
-):
+def test_a_killed_run_keeps_its_rows_and_takes_no_name(place, write_notebook):
     write_notebook("01_slow", SLOW)
-    monkeypatch.chdir(tmp_path)
-    out = tmp_path / "runs"
-    command = [sys.executable, "-m", "labkit.lab.runs.cli", "run", "slow"]
-    command += ["-p", "rank=64", "-p", "rate=0.5"]
-    process = subprocess.Popen(command, start_new_session=True)
+    out = place / "runs"
+    process = begin("run", "slow", "-p", "rank=64", "-p", "rate=0.5")
     try:
         (partial,) = wait_for(lambda: list(out.glob(".*.partial")))
         trace = partial / "steps.jsonl"
         wait_for(lambda: trace.exists() and trace.read_text().count("\n") >= 3)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
     # the kernel has a session of its own and watches for the end of its parent
     kernel = int((partial / "kernel.pid").read_text())
     wait_for(lambda: is_gone(kernel))
@@ -129,15 +96,12 @@ def test_a_killed_run_keeps_its_rows_and_takes_no_name(
     assert f"({len(rows)} rows)" in index and "rank=64" in index
 
 
-def test_a_kernel_that_dies_leaves_what_was_shown(
-    write_notebook, tmp_path, monkeypatch
-):
+def test_a_kernel_that_dies_leaves_what_was_shown(place, write_notebook, monkeypatch):
     """Papermill saves before and after each cell, we now and then and at the end."""
     monkeypatch.setattr(kernel, "SAVED", 3600)
     look = "print('first' + ' cell' in open(f'{run_dir}/cut.ipynb').read())"
     kill = "import os\nos.kill(os.getpid(), 9)"
     write_notebook("01_cut", "print('first', 'cell')", look, kill)
-    monkeypatch.chdir(tmp_path)
     outcome = run("cut")
     assert not outcome.ok and "the kernel's process ended" in outcome.error
     cells = nbformat.read(outcome.notebook, as_version=4).cells
@@ -145,44 +109,51 @@ def test_a_kernel_that_dies_leaves_what_was_shown(
     assert said == ["first cell\n", "False\n"]
 
 
-def test_notebooks_run_side_by_side_and_each_ends_in_a_line(
-    write_notebook, tmp_path, monkeypatch
-):
-    """The first goes on only when the second has begun."""
+def test_notebooks_run_side_by_side_and_each_ends_in_a_line(place, write_notebook):
+    """The first goes on only when the second has begun; a failure says so everywhere.
+
+    Data that will not do end a run with one sentence.
+    """
     wait = "import pathlib, time\nwhile not pathlib.Path('begun').exists():\n"
     write_notebook("01_first", wait + "    time.sleep(0.05)")
     write_notebook("02_second", "open('begun', 'w').close()")
-    write_notebook("03_third", "1 / 0")
+    write_notebook("03_third", "before = 1", "before / 0  # the culprit")
     write_notebook("04_fourth", "import os; os.kill(os.getppid(), 9)")
-    monkeypatch.chdir(tmp_path)
+    words = "iris has no column 'leaf'; it has: sepal length"
+    refuse = f"from labkit.errors import DataError\nraise DataError({words!r})"
+    write_notebook("05_own", refuse)
     told = labkit("run", "--all", "--jobs", "2")
-    assert told.exit_code == 1 and "ZeroDivisionError" in told.stderr
+    assert told.exit_code == 1 and f"\n{words}\n\n" in told.stderr
+    assert "the culprit" in told.stderr
     lines = sorted(told.stdout.splitlines())
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert lines[0].startswith("first finished in ")
     assert lines[1] == "fourth FAILED: its process died once"
-    assert lines[2].startswith("second finished in ")
-    assert lines[3].startswith("third FAILED in ")
+    assert lines[2].startswith("own FAILED in ")
+    assert lines[3].startswith("second finished in ")
+    assert lines[4].startswith("third FAILED in ")
+    (folder,) = place.glob("runs/[!._]*-third-failed")
+    assert json.loads((folder / "run.json").read_text())["status"] == "failed"
+    assert (folder / "third.html").exists()
+    for shown in (told.stderr, report().read_text()):
+        assert "ZeroDivisionError: division by zero" in shown
 
 
+@pytest.mark.parametrize(("names", "kernels"), [(["two"], 1), (["--all"], 2)])
 def test_an_interrupt_leaves_no_process_and_the_traces_of_each_run(
-    write_notebook, tmp_path, interrupts, monkeypatch
+    place, write_notebook, interrupts, names, kernels
 ):
     for name in ("01_one", "02_two", "03_three"):
         write_notebook(name, SLOW)
-    monkeypatch.chdir(tmp_path)
-    out = tmp_path / "runs"
-    command = [sys.executable, "-m", "labkit.lab.runs.cli", "run", "--all", "--jobs=2"]
-    command += ["-p", "rank=64", "-p", "rate=0.5"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, start_new_session=True, **pipes)
-    wait_for(lambda: len(list(out.glob(".*.partial/steps.jsonl"))) == 2)
+    out = place / "runs"
+    process = begin("run", *names, "--jobs=2", "-p", "rank=64", "-p", "rate=0.5")
+    wait_for(lambda: len(list(out.glob(".*.partial/steps.jsonl"))) == kernels)
     begun = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C: to all of the terminal
     printed, told = process.communicate(timeout=600)
     assert process.returncode == 130 and printed == ""
     assert told.startswith("labkit: stopped; the hidden folder"), told
     assert len(told.splitlines()) == 1
-    assert len(begun) >= 4  # two workers, two kernels
+    assert len(begun) >= kernels
     wait_for(lambda: all(is_gone(child.pid) for child in begun))
-    assert len(list(out.iterdir())) == len(list(out.glob(".*.partial"))) == 2
+    assert len(list(out.iterdir())) == len(list(out.glob(".*.partial"))) == kernels

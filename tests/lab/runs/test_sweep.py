@@ -15,14 +15,14 @@ import psutil
 import pytest
 from filelock import FileLock
 
-from labkit.lab.runs import ParameterError, RunRefused, jobs, sweep, workers
+from labkit.lab.runs import RunRefused, jobs, sweep, workers
 from labkit.lab.runs.sweep import (
     code_digest,
     parse_values,
     prepare_sweep,
     run_once,
 )
-from tests.lab.runs.conftest import CELL, is_gone, labkit, refused, wait_for
+from tests.lab.runs.conftest import CELL, begin, is_gone, labkit, refused, wait_for
 
 CELLS = [CELL + "seed: int = 0  # of draws; 0..100\n"]
 # each run leaves a line in the folder that notebooks run in: who, and in which process
@@ -78,16 +78,8 @@ def test_what_listens_but_is_no_scheduler_is_refused(place, monkeypatch):
     monkeypatch.setattr(workers, "CONNECT_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(RunRefused, match=f"no Dask scheduler at '{address}'"):
-            sweep("tiny", {"rank": 1}, cluster=address)
-    assert not (place / "runs").exists()
-
-
-def test_the_function_refuses_like_the_command(place):
-    with pytest.raises(ParameterError, match=r"rank=2.5 is not allowed"):
-        sweep("tiny", {"rank": [1, 2.5]})
-    with pytest.raises(ParameterError, match="a sweep takes 10,000 at most"):
-        sweep("tiny", {"seed": range(10**12)})
+        message = f"no Dask scheduler at '{address}'"
+        refused(f"sweep tiny -p rank=1 --cluster {address}", message, place)
 
 
 # What a sweep is
@@ -178,7 +170,7 @@ def test_a_failed_run_stops_nobody_and_is_tried_again(place, cluster, capfd):
 def test_what_a_lost_scheduler_left_is_gone_on_with(place, cluster):
     process, address = cluster
     arguments = ["tiny", "-p", "rank=1,2", "-p", "seed=0", "-p", "rate=1"]
-    with start_sweep(place, *arguments, "--cluster", address) as begun:
+    with begin("sweep", *arguments, "--cluster", address) as begun:
         wait_for(complete)
         process.kill()
         begun.communicate(timeout=600)
@@ -193,7 +185,7 @@ def test_what_a_lost_scheduler_left_is_gone_on_with(place, cluster):
 
 def test_killed_and_gone_on_with_nothing_is_computed_twice(place):
     arguments = ["tiny", "-p", "rank=1:4", "-p", "seed=1", "-p", "rate=0.2"]
-    process = start_sweep(place, *arguments, "--workers", "2")
+    process = begin("sweep", *arguments, "--workers", "2")
     try:
         wait_for(complete)
     finally:
@@ -239,7 +231,7 @@ def test_no_worker_listens_and_the_run_of_one_that_dies_is_repeated(
 ):
     """Nobody else can hand work to a local sweep: neither it nor its workers listen."""
     write_notebook("01_tiny", TINY + WAITING, cells=CELLS)
-    process = start_sweep(place, "tiny", "-p", "rank=1,2", "--workers", "2")
+    process = begin("sweep", "tiny", "-p", "rank=1,2", "--workers", "2")
     wait_for(lambda: len(starts()) == 2)
     (rank, _, worker, _), (other, *_) = starts()
     assert psutil.Process(int(worker)).ppid() == process.pid
@@ -255,12 +247,6 @@ def test_no_worker_listens_and_the_run_of_one_that_dies_is_repeated(
     again = [start[0] for start in starts()]
     assert again.count(rank) == 2 and again.count(other) == 1
     wait_for(nobody_works)
-
-
-def start_sweep(place, *arguments):
-    command = [sys.executable, "-m", "labkit.lab.runs.cli", "sweep", *arguments]
-    options = {"cwd": place, "start_new_session": True, "text": True}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, **options)
 
 
 def starts():
