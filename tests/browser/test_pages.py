@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("selenium")
 
+from labkit.lab.books.compare import RACE
 from labkit.lab.books.rls import ELLIPSE, EllipseKnobs
 from labkit.lab.panels import LineStepper, Opening, curves
 from labkit.lab.panels.figures.captions import Figure
@@ -15,7 +16,6 @@ from labkit.lab.runs.report import report
 from tests.browser.page import sized, wait
 from tests.browser.still import Played, Still, cell, exported
 from tests.browser.test_screen import apart
-from tests.lab.test_pictures import PICTURES
 
 pytestmark = pytest.mark.browser
 
@@ -76,7 +76,7 @@ def out(tmp_path_factory):
     walk = {"text/html": LineStepper(doubled, 3)._repr_html_()}
     rules = {f"a rule of {name}": ([1, 2], [3, 4]) for name in "abcdef"}
     many = curves({"Left": rules, "Right": rules}, "step", "error")
-    planes = Figure(PICTURES["regions"][0].picture(None, None))
+    planes = Figure(RACE.picture(None, None))
     cells = [cell("plumbing", folded=True), cell("the_step", opening, play)]
     cells += [cell("walk", walk), cell("many", many._repr_mimebundle_(), folded=True)]
     cells += [cell("planes", planes._repr_mimebundle_(), folded=True)]

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from labkit.broad import SOLVERS, Update
-from labkit.instruments import Trace
 from labkit.lab.books import broad as lab, broad_columns as columns, broad_functions
-from labkit.lab.panels import LiveLab, Measured
+from labkit.lab.panels import LiveLab
 from labkit.lab.problem import load_problem
 
 RIDGE, GREVILLE = columns.RULES
@@ -65,13 +64,9 @@ def test_the_opening_shows_that_greville_leaves_and_the_ridge_fit_stays(angle):
     left = [off(now, GREVILLE) for now in pictures]
     assert left[1:] == sorted(left[1:])
     assert max(off(now, RIDGE) for now in pictures[1:]) < 0.35 < left[-1]
-
-
-def test_the_right_plane_has_the_fits_of_all_angles():
-    for now in opened(angle=60):
-        (at,) = np.flatnonzero(columns.ANGLES == 60)
-        for name, distances in now.off.items():
-            assert distances[at] == pytest.approx(off(now, name))
+    if angle in columns.ANGLES:  # of the right plane
+        drawn = [now.off[GREVILLE][columns.ANGLES == angle] for now in pictures]
+        assert np.allclose(np.concatenate(drawn), left)
 
 
 def test_the_openings_mission_has_two_ends_that_fail():
@@ -86,14 +81,6 @@ def test_the_openings_mission_has_two_ends_that_fail():
         assert (off(pictures[0], RIDGE) < 0.2) == near
     for length, least, most in ((1.0, 0, 0.3), (1.3, 0.4, 3)):  # how the notebook ends
         assert least < off(opened(angle=10, length=length)[-1], GREVILLE) < most
-
-
-@pytest.mark.parametrize(
-    ("place", "angle", "length"), [((1.0, 1.0), 45, 1.4), ((9.0, -1.0), 1, 3.0)]
-)
-def test_an_arrow_that_is_dragged_turns_angle_and_length(place, angle, length):
-    turned = columns.dragged(None, None, "column", 0, place)
-    assert turned == {"angle": angle, "length": length}
 
 
 # Many functions
@@ -124,25 +111,21 @@ def whole():
     return load_problem(dtype=torch.float64)
 
 
-def make(problem, updates=3, folder="", **values):
+def make(problem, updates=3, **values):
     knobs = replace(lab.GrowthKnobs(budget=20), **values)
-    options = {"interactive": False, "folder": folder}
-    return LiveLab(lab.GROWTH, lambda: problem, updates, knobs=knobs, **options)
+    options = {"knobs": knobs, "interactive": False}
+    return LiveLab(lab.GROWTH, lambda: problem, updates, **options)
 
 
-def test_the_live_experiment_writes_what_its_panels_show(tmp_path):
+def test_greville_leaves_the_solution_and_the_ridge_solver_does_not():
     assert lab.update_of(2000) == Update(4, 750, 1250)  # in the paper's proportions
     small = load_problem(samples=300, dtype=torch.float64)
-    live = make(small, folder=str(tmp_path))
+    live = make(small)
     frame = live.run(99)
-    drawn = {c for panel in live.plot.panels for c in panel.columns}
-    assert drawn <= set(frame.columns)
     assert list(frame.index) == [110, 130, 150, 170]
     assert (frame["residual exact"] < 1e-9).all()
     assert (frame["residual greville"].iloc[1:] > 1e-7).all()
     assert "170 columns" in live.note.value
-    live.trace.close()
-    assert len(Trace.load(tmp_path / "growth-1.jsonl").frame()) == 4
 
 
 def test_in_float32_chol_1_ends_where_chol_2_grows_on(whole):
@@ -176,12 +159,3 @@ def test_who_has_lost_a_pivot_is_left_out_and_named():
     assert frame["accuracy exact"].isna().any()
     assert "chol-1 ended at" in live.note.value
     assert "smallest safe ridge" in frame["note"].iloc[-1]
-
-
-# What is measured
-
-
-def test_the_record_holds_beyond_two_standard_errors():
-    shown = Measured(lab.LEAVING)
-    assert shown.finding.holds, shown.finding
-    assert shown.figure["data"] and len(lab.table(shown.rows))

@@ -16,13 +16,14 @@ from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 
 from labkit.instruments import Trace
 from labkit.lab import books
 from labkit.lab.datasets import load
-from labkit.lab.panels import Experiment, LiveLab
+from labkit.lab.panels import Experiment, LiveLab, Measured, Measurement
 from labkit.lab.panels.figures.captions import as_json, jsonable
 from labkit.lab.panels.live.experiment import knobs_of
 from labkit.lab.panels.live.turn import direction
@@ -35,9 +36,11 @@ TEXTS = {
     "start": ("1.9 0.9", "-1 1"),
     "character": ("a", " "),
 }
+PLACES = ("guess", "sample", "start")
 NO_DRAWS = "broad columns", "bpls pair"  # and no seed: nothing is drawn
 AT_ONCE = ("hessian_free bowl",)  # of one row
 SECONDS = ("seconds", "time")  # what no two runs share
+LATER = ("best k",)  # of wide layers alone
 
 
 def names_of(book):
@@ -57,6 +60,18 @@ EXPERIMENTS = {
 }
 # The same on two inputs, where it has a picture, with some of the rules.
 EXPERIMENTS["compare race of spirals"] = NAMES["compare"]["race_of"]("RLS", "Adam")
+WITHOUT = "compare race", "compare race-on-data", "hessian_free training"
+PICTURES = [k for k, each in EXPERIMENTS.items() if each.picture and k not in WITHOUT]
+
+
+MEASURED = {
+    f"{book} {name}": each
+    for book, names in NAMES.items()
+    for name, each in names.items()
+    if isinstance(each, Measurement)
+}
+OWN = NAMES["compare"]["CLASSIFIERS"]["SGD"]
+MEASURED["compare own"] = NAMES["compare"]["own_race"](OWN)
 
 
 @cache
@@ -135,15 +150,24 @@ each_knob = pytest.mark.parametrize(
 quiet = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 
 
-def test_every_notebook_has_an_experiment_and_every_problem_belongs_to_one():
-    assert {name.split()[0] for name in EXPERIMENTS} == set(BOOKS)
+def test_every_notebook_has_an_experiment_and_a_measured_one():
+    for found in (EXPERIMENTS, MEASURED):
+        assert {name.split()[0] for name in found} == set(BOOKS)
     assert PROBLEMS.keys() <= EXPERIMENTS.keys()
 
 
+@pytest.mark.parametrize("name", MEASURED)
+def test_each_record_holds_beyond_two_standard_errors(name):
+    shown = Measured(MEASURED[name])
+    assert shown.finding.holds, shown.finding
+    table = shown.measurement.table
+    assert shown.figure["data"] and (table is None or len(table(shown.rows)))
+
+
 @each
-def test_three_steps_are_drawn_written_and_said(name):
+def test_steps_are_drawn_written_and_said(name):
     lab = live(name)
-    assert not lab.turned.value and len(lab.run(3)) >= (1 if name in AT_ONCE else 3)
+    assert not lab.turned.value and len(lab.run(8)) >= (1 if name in AT_ONCE else 3)
     figures = [part.figure for part in (lab.plot, lab.scene) if part]
     assert any(figure["data"] for figure in figures)
     for figure in figures:
@@ -158,9 +182,55 @@ def test_three_steps_are_drawn_written_and_said(name):
     if EXPERIMENTS[name].status:
         assert lab.note.value
     rows, written = lab.trace.rows, set().union(*lab.trace.rows)
-    for panel in EXPERIMENTS[name].panels[:1]:
-        assert written & set(panel.columns)
+    for panel in EXPERIMENTS[name].panels:
+        assert written & {*panel.columns, *LATER}, panel.title
     assert [row["step"] for row in rows] == sorted({row["step"] for row in rows})
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_begins_empty_and_shows_the_run_before(name):
+    """In grey or in numbers."""
+    lab, picture = live(name), EXPERIMENTS[name].picture
+    assert picture(None, None)["data"] == []
+    lab.run(4)
+    now = lab.scene.now
+    alone, beside = (picture(now, before) for before in (None, now))
+    assert alone["data"] and as_json(alone) != as_json(beside)
+
+
+@pytest.mark.parametrize(
+    ("name", "handle", "index", "to", "turned"),
+    [
+        ("rls ellipse", "start", 0, (-1.0, 9.0), {"start": "-1.00 4.00"}),
+        ("bpls pair", "sample", 0, (0.5, 7.0), {"sample": "0.50 1.00"}),
+        ("bpls pair", "wanted", 0, (1.0, 1.0), {"wanted": 2.5}),
+        ("bpls pair", "guess", 0, (0.5, 0.25), {"guess": "0.50 0.25"}),
+        ("hessian_free bowl", "guess", 0, (0.5, -9.0), {"guess": "0.50 -3.00"}),
+        ("broad columns", "column", 0, (1.0, 1.0), {"angle": 45, "length": 1.4}),
+        ("broad columns", "column", 0, (9.0, -1.0), {"angle": 1, "length": 3.0}),
+        ("rtrl water", "bars", 4, (1.0, 3.52), {"fifth": 3.5}),
+    ],
+)
+def test_what_a_hand_drags_turns_a_knob_and_lies_where_it_was_put(
+    name, handle, index, to, turned
+):
+    experiment = EXPERIMENTS[name]
+    now, knobs = next(experiment.rows(experiment.knobs()))["pictures"], None
+    assert experiment.drag(now, knobs, handle, index, to) == turned
+    given = experiment.knobs(**turned)
+    drawn = experiment.picture(next(experiment.rows(given))["pictures"], None)
+    (held,) = (t for t in drawn["data"] if t.get("meta") == {"touch": handle})
+    (at,) = np.c_[held["x"], held["y"]][[index]]
+    again = experiment.drag(now, knobs, handle, index, at)
+    assert again == turned
+
+
+@pytest.mark.parametrize(
+    ("name", "knob"), [(name, knob) for name, knob in KNOBS if knob in PLACES]
+)
+def test_a_place_is_two_numbers(name, knob):
+    with pytest.raises(ValueError, match=f"{knob} must be two numbers .* got '1'"):
+        EXPERIMENTS[name].knobs(**{knob: "1"})
 
 
 @each
@@ -183,44 +253,32 @@ def test_the_same_seed_gives_the_same_rows_and_another_gives_others(name):
 
 @quiet
 @each_knob
-def test_every_knob_works_at_its_ends(name, knob):
-    """From the start on, and turned in mid-run: rows come, or a row says why not."""
-    declared = knobs_of(EXPERIMENTS[name].knobs())[knob]
-    for end in ends_of(declared):
-        given, turned = live(name, **{knob: end}), live(name)
-        turned.run(1)
-        turned.controls.set(**{knob: end})
-        for lab in (given, turned):
-            rows = lab.run(4)
-            assert len(rows) and lab.stepper.error is None
+def test_a_knob_works_at_its_ends_and_holds_from_the_next_step_on(name, knob):
+    """Or it restarts the run; turned before the first step, it is the value given.
+
+    Rows come, or a row says why not.
+    """
+    for end in ends_of(knobs_of(EXPERIMENTS[name].knobs())[knob]):
+        given, early, turned = live(name, **{knob: end}), live(name), live(name)
+        turned.run(2)
+        before, count = numbers(turned), len(turned.trace)
+        restarts = turned.controls.restarts(knob)
+        changes = getattr(turned.controls.value, knob) != end
+        for lab in (early, turned):
+            lab.controls.set(**{knob: end})
+        restarts = restarts or turned.controls.restarts(knob)
+        if changes and restarts:
+            assert len(turned.trace) == 0 and "restarts" in turned.turned.value
+        for lab in (given, early, turned):
+            assert len(lab.run(4)) and lab.stepper.error is None
             last = lab.trace.rows[-1]
             drawn = [x for k, x in last.items() if isinstance(x, float)]
             assert any(map(math.isfinite, drawn)) or "note" in last or not drawn
-
-
-@quiet
-@each_knob
-def test_a_knob_restarts_the_run_or_holds_from_the_next_step_on(name, knob):
-    """And a value turned before the first step is the value given."""
-    lab, declared = live(name), knobs_of(EXPERIMENTS[name].knobs())[knob]
-    now = getattr(lab.controls.value, knob)
-    other = next(end for end in reversed(ends_of(declared)) if end != now)
-    lab.run(2)
-    before = numbers(lab)
-    restarts = lab.controls.restarts(knob)
-    lab.controls.set(**{knob: other})
-    if restarts or lab.controls.restarts(knob):
-        assert len(lab.trace) == 0 and "restarts" in lab.turned.value
-    else:
-        lab.run(1)
-        kept = numbers(lab).iloc[: len(before)]
-        assert kept[list(before)].equals(before)
-        assert "turned" in lab.trace.rows[-1]
-    early = live(name)
-    early.controls.set(**{knob: other})
-    given = live(name, **{knob: other})
-    early.run(2), given.run(2)
-    assert numbers(early).equals(numbers(given))
+        assert numbers(early).equals(numbers(given))
+        if changes and not restarts:
+            kept = numbers(turned).iloc[: len(before)]
+            assert kept[list(before)].equals(before)
+            assert "turned" in turned.trace.rows[count]
 
 
 ASKING = [

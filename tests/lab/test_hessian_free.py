@@ -11,7 +11,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from labkit.hessian_free import HessianFree, mirrored, squared_error
-from labkit.lab import LiveLab, Measured
+from labkit.lab import LiveLab
 from labkit.lab.books import hessian_free as lab, hessian_free_bowl as bowl
 from labkit.lab.books.hessian_free_training import PAPER, SIZES, Training, load_images
 
@@ -45,7 +45,6 @@ def test_digits_come_in_three_disjoint_parts():
     assert again.setting.max_batch_size == 650
     cut = Training(again, lab.knobs_of(again.setting, batch_size=700))  # to its rows
     assert cut.settings.max_batch_size == next(cut.records).n == 100
-    assert torch.equal(again.test.inputs, problem.test.inputs)
     with pytest.raises(ValueError, match="unknown data 'cats'; there are digits, usps"):
         load_images("cats")
 
@@ -55,11 +54,9 @@ def make_live(problem, **changes):
     return LiveLab(lab.TRAINING, lambda: problem, knobs=knobs, interactive=False)
 
 
-def test_the_live_training_writes_what_its_panels_show(problem):
+def test_batches_grow_where_the_variance_asks_and_the_error_falls(problem):
     live = make_live(problem)
     frame = live.run(12)
-    drawn = {c for panel in live.plot.panels for c in panel.columns}
-    assert drawn <= set(frame.columns)
     error = frame["validation_error"]
     assert error.iloc[-1] < error.iloc[0]
     grown = frame[frame.grew == "variance"]
@@ -167,26 +164,15 @@ def test_bowls_are_those_of_the_librarys_subproblems(damping):
     for rows, lowest in zip(orders[:4, :20], now.lowest[:4], strict=True):
         d = newton.subproblem(X[rows], Y[rows]).solve(atol=0.0, maxiter=9).x[0][0]
         assert np.allclose(lowest - bowl.START, d, atol=1e-8)
-    error = float(squared_error(unit, X, Y)) / 2
     ticks = np.linspace(-bowl.WIDE, bowl.WIDE, bowl.GRID)
-    assert now.loss.min() < error < now.loss.max()
     unit[0].weight.data = torch.tensor([[ticks[7], ticks[20]]], dtype=X.dtype)
     assert now.loss[20, 7] == pytest.approx(float(squared_error(unit, X, Y)) / 2)
 
 
-def test_a_dot_that_is_dragged_is_judged_by_its_distance():
-    _, now = bowl_at()
-    turned = bowl.dragged(now, bowl.BowlKnobs(), "guess", 0, (0.5, -9.0))
-    assert turned == {"guess": "0.50 -3.00"}
-    row, now = bowl_at(**turned)
+def test_a_dot_is_judged_by_its_distance():
+    row, now = bowl_at(guess="0.50 -3.00")
     assert row["gap"] == pytest.approx(math.dist((0.5, -3), now.lowest[0]))
     assert "your dot is" in bowl.BOWL.status(row)
-    with pytest.raises(ValueError, match=r"guess must be two numbers .* got '1'"):
-        bowl.BowlKnobs(guess="1")
-
-
-def test_the_record_holds_beyond_two_standard_errors():
-    assert Measured(lab.KRYLOV).finding.holds
 
 
 @pytest.mark.real_data
@@ -202,13 +188,8 @@ def test_the_papers_nets_take_a_step(dataset):
     assert frame["batch_error_after"].iloc[0] < frame["batch_error"].iloc[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "sizes", "weights"),
-    [("mnist", (300, 6000), None), ("usps", (200, 2000), 419_081)],
-)
-def test_the_papers_settings(name, sizes, weights):
-    setting, digits = PAPER[name], load_images("digits", published=True).setting
-    assert (setting.batch_size, setting.max_batch_size) == sizes
-    widths = mirrored(setting.encoder)
-    assert weights in (None, sum((m + 1) * p for m, p in pairwise(widths)))
-    assert lab.knobs_of(digits).damping == PAPER["usps"].damping
+def test_the_papers_settings():
+    for name, sizes in {"mnist": (300, 6000), "usps": (200, 2000)}.items():
+        assert (PAPER[name].batch_size, PAPER[name].max_batch_size) == sizes
+    widths = pairwise(mirrored(PAPER["usps"].encoder))
+    assert sum((m + 1) * p for m, p in widths) == 419_081

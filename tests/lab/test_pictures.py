@@ -1,6 +1,5 @@
 """What is drawn is what the papers' own functions say, in its place."""
 
-from dataclasses import fields
 from itertools import islice
 from types import SimpleNamespace
 
@@ -9,7 +8,6 @@ import pytest
 import torch
 
 from labkit.lab.books import (
-    broad_columns as columns,
     broad_functions as functions,
     compare as live,
     rls,
@@ -18,25 +16,12 @@ from labkit.lab.books import (
 from labkit.lab.books.compare import RaceKnobs
 from labkit.lab.books.rtrl_training import estimates, make_learner, new_network
 from labkit.lab.datasets import load
-from labkit.lab.panels import LiveLab
-from labkit.lab.panels.figures.captions import as_json
-from labkit.lab.panels.figures.planes import ellipse as edge_of
 from labkit.rls import loss_mse
 from labkit.rls.update import gain
 from labkit.rtrl.low_rank import optimal_low_rank, random_signs, water_level
 
 TEXT = load("text")
 NETWORK = new_network(len(TEXT.symbols), 16)  # stands in for a trained one
-PICTURES = {
-    "ellipse": (rls.ELLIPSE, ()),
-    "columns": (columns.COLUMNS, ()),
-    "functions": (functions.FUNCTIONS, ()),
-    "regions": (live.RACE, (live.spirals(), None, 8)),
-    "three regions": (
-        live.race_of(*"RLS SGD Adam".split()),
-        (live.spirals(),),
-    ),
-}
 
 
 def run(rows, knobs, *problem, steps=1, **turned):
@@ -52,50 +37,6 @@ def drawn(figure, name):
     return np.stack([found["x"], found["y"]], 1), found
 
 
-@pytest.fixture(params=PICTURES)
-def lab(request):
-    experiment, problem = PICTURES[request.param]
-    return LiveLab(experiment, *problem)
-
-
-def test_a_picture_moves_keeps_the_run_before_and_has_a_status(lab):
-    knobs = {field.name for field in fields(lab.experiment.knobs)}
-    assert set(lab.experiment.front) <= knobs and len(lab.experiment.front) == 3
-    frame, pictures = lab.run(4), lab.scene
-    shown = as_json(pictures.figure)
-    assert lab.note.value and "pictures" not in frame and len(frame) == 4
-    below = (lab.plot.figure if lab.plot else lab.figure)["layout"]["meta"]["caption"]
-    assert below == lab.experiment.caption
-    assert pictures.figure["layout"]["meta"]["caption"]
-    lab.stepper.reset()
-    now, alone = pictures.figure, lab.experiment.picture(pictures.now, None)
-    assert now["data"] and as_json(now) != shown
-    assert as_json(now) != as_json(alone)  # the run before, in grey or in numbers
-    named = sum(trace.get("showlegend", False) for trace in now["data"])
-    assert named <= 5
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_a_legend_has_five_entries_at_most(name):
-    """With the run before, in grey, that is one more where it has a name."""
-    experiment, problem = PICTURES[name]
-    settings = SimpleNamespace(**vars(experiment.knobs()))
-    *_, now = (
-        row["pictures"] for row in islice(experiment.rows(settings, *problem), 6)
-    )
-    for before in (None, now):
-        drawn = experiment.picture(now, before)["data"]
-        names = {t["name"] for t in drawn if t.get("showlegend")}
-        assert len(names) <= 5 + (before is not None)
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_before_the_first_step_there_are_empty_planes(name):
-    experiment, _ = PICTURES[name]
-    figure = experiment.picture(None, None)
-    assert figure["data"] == [] and len(figure["layout"]["annotations"]) >= 2
-
-
 # The cloud
 
 
@@ -108,15 +49,13 @@ def test_the_plane_holds_the_exact_gradient_and_the_largest_noise():
     unit = frame * truth.norm()
     assert torch.allclose(frame @ truth, torch.tensor([1.0, 0]).double(), atol=1e-12)
     assert torch.allclose(unit @ unit.T, torch.eye(2).double(), atol=1e-12)
-    spread = (spray @ unit[1]).var()
-    for _ in range(50):
-        other = torch.randn(30, generator=g, dtype=torch.float64)
-        other -= (other @ unit[0]) * unit[0]
-        assert (spray @ (other / other.norm())).var() < spread
+    across = spray - torch.outer(spray @ unit[0], unit[0])
+    largest = torch.linalg.eigvalsh(torch.cov(across.T))[-1]
+    assert float((spray @ unit[1]).var()) == pytest.approx(float(largest))
     assert rtrl.plane(truth + spray, truth, -frame[1])[1] @ frame[1] < 0
 
 
-def test_the_cloud_has_the_estimators_mean_and_covariance():
+def test_the_cloud_is_of_the_estimators_draws():
     *_, row = rtrl.cloud_rows(rtrl.CloudKnobs(rank=2), TEXT)
     network = new_network(len(TEXT.symbols), 16)
     terms = {"OK": 2, "KF-AVG": 1, "UORO": 1}
@@ -127,42 +66,27 @@ def test_the_cloud_has_the_estimators_mean_and_covariance():
         steps = estimates(network, {name: learner}, TEXT)
         *_, (draws, truth) = islice(steps, rtrl.STEPS)
         draws, truth = draws[name].flatten(1), truth.flatten()
-        frame = rtrl.plane(draws, truth)
-        flip = np.sign(points[:, 1] @ (draws @ frame[1]).numpy())
-        frame = frame.numpy() * [[1.0], [flip]]
-        exact = draws.double().numpy()
-        mean, covariance = exact.mean(0), np.cov(exact.T)
-        close = {"rtol": 1e-3, "atol": 1e-5}
-        assert np.allclose(points.mean(0), frame @ mean, **close)
-        assert np.allclose(np.cov(points.T), frame @ covariance @ frame.T, **close)
-        assert row[f"noise {name}"] == pytest.approx(noise)
-
-
-def test_ellipses_lie_at_their_distance():
-    g = np.random.default_rng(0)
-    root = g.standard_normal((2, 2))
-    covariance, centre = root @ root.T, np.array([1.0, 2.0])
-    points, _ = drawn({"data": [edge_of(centre, covariance, 1.5, "#000000", "e")]}, "e")
-    off = points - centre
-    distance = np.einsum("ni,ij,nj->n", off, np.linalg.inv(covariance), off)
-    assert np.allclose(distance, 1.5**2)
-    flat = edge_of(centre, np.zeros((2, 2)), 1.0, "#000000")
-    assert np.allclose(flat["x"], 1) and np.allclose(flat["y"], 2)
+        wanted = (draws @ rtrl.plane(draws, truth).T).numpy()
+        wanted[:, 1] *= np.sign(points[:, 1] @ wanted[:, 1])  # of the first step's side
+        assert np.allclose(points, wanted, rtol=1e-3, atol=1e-5)
+        far = (draws - truth).square().sum(1).mean() / truth.square().sum()
+        assert row[f"noise {name}"] == noise == pytest.approx(float(far), rel=1e-4)
 
 
 # The ellipse
 
 
-@pytest.mark.parametrize("turned", [{}, {"mean_weight": 2.0, "lr": 0.5}])
-def test_arrows_are_the_gradient_and_the_step_and_the_ellipse_is_of_P(turned):
+@pytest.mark.parametrize("turned", [{}, {"mean_weight": 2.0, "lr": 0.5, "noise": 0.5}])
+def test_arrows_ellipse_and_contours_are_the_step_P_and_the_loss(turned):
     row, now = run(rls.ellipse_rows, rls.EllipseKnobs, steps=9, **turned)
     knobs = rls.EllipseKnobs(**turned)
     P, mean = torch.tensor(now.P), torch.tensor(now.mean)
     _, h = gain(P, mean, mean_weight=knobs.mean_weight)
-    at, end = now.paths["RLS"][-2:]
+    (start, *_, at, end), others = now.paths["RLS"], now.paths["SGD"]
     wanted = -knobs.lr / float(h) * now.gradient @ now.P
     assert float(h) == pytest.approx(row["h"])
     assert np.allclose(end - at, wanted, rtol=1e-4, atol=1e-6)
+    assert np.allclose([start, others[0]], [1.9, 0.9])
     figure = rls.picture(now, None)
     (_, down), (start, ahead) = (
         drawn(figure, name)[0] for name in ("minus the gradient", "step of RLS")
@@ -171,17 +95,13 @@ def test_arrows_are_the_gradient_and_the_step_and_the_ellipse_is_of_P(turned):
     factor = np.linalg.norm(ahead - at) / np.linalg.norm(end - at)
     assert np.allclose(ahead - at, factor * (end - at), rtol=1e-3)
     assert np.allclose(down - at, -factor * now.gradient, rtol=1e-3)
-
-
-def test_contours_are_the_loss():
-    knobs = rls.EllipseKnobs(noise=0.5)
-    _, now = run(rls.ellipse_rows, rls.EllipseKnobs, noise=0.5)
+    edge = np.stack([figure["data"][1]["x"], figure["data"][1]["y"]])
+    assert np.allclose((edge * np.linalg.solve(now.P, edge)).sum(0), 1, rtol=1e-4)
     X, y = rls.data(knobs)
-    drawn = rls.picture(now, None)["data"]
-    trace = next(trace for trace in drawn if trace["type"] == "contour")
+    (map_,) = (trace for trace in figure["data"] if trace["type"] == "contour")
     for i, j in ((0, 0), (7, 30), (48, 11)):
-        w = torch.tensor([[trace["x"][j]], [trace["y"][i]]]).float()
-        assert np.allclose(10 ** trace["z"][i, j], loss_mse(X @ w, y), rtol=1e-4)
+        w = torch.tensor([[map_["x"][j]], [map_["y"][i]]]).float()
+        assert np.allclose(10 ** map_["z"][i, j], loss_mse(X @ w, y), rtol=1e-4)
 
 
 # Functions
@@ -238,33 +158,28 @@ def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
 @pytest.mark.parametrize("rules", [live.ALL, ("RLS", "SGD", "Adam")])
 def test_regions_are_the_rules_predictions(rules, monkeypatch):
     problem, ticks, looks = live.spirals(), live.TICKS, []
-    classes = live._classes
+    classes, side = live._classes, live.SIDE
     monkeypatch.setattr(live, "_classes", lambda *a: looks.append(a) or classes(*a))
     shown = live.race_of(*rules)
     row, now = run(shown.rows, RaceKnobs, problem, None, 8, steps=4, label_noise=0.2)
     outputs, g = looks[-1][0], torch.Generator().manual_seed(0)
-    drawn = [live.draw(problem.fit, RaceKnobs(label_noise=0.2), g) for _ in range(4)]
-    X, y = drawn[-1]
-    assert set(now.classes) == set(rules)
-    points, labels = (part[-live.SHOWN :].numpy() for part in (X, y))
-    assert (now.points == points).all() and (now.labels == labels).all()
-    shown_now = shown.picture(now, None)
-    drawn_as, drawn_points = shown_now["data"]
-    inside, last = (np.abs(points) <= live.WIDE).all(1), live.SIDE - 1
+    noisy = RaceKnobs(label_noise=0.2)
+    *_, (X, y) = (live.draw(problem.fit, noisy, g) for _ in range(4))
+    assert (now.points == X[-live.SHOWN :].numpy()).all()
+    assert (now.labels == y[-live.SHOWN :].numpy()).all()
+    figure = shown.picture(now, now)
+    cells, dots = figure["data"]
+    inside = now.points[(np.abs(now.points) <= live.WIDE).all(1)]
+    placed = np.stack([dots["x"], dots["y"]], 1).reshape(len(rules), -1, 2)
+    titles = [title["text"] for title in figure["layout"]["annotations"]]
     for n, label in enumerate(rules):
-        assert row[label] == now.errors[label]
         left, low = live._corner(n, rules)
-        for i, j in ((0, 0), (6, 60), (last, 24), (40, 42)):
+        for i, j in ((0, 0), (6, 60), (side - 1, 24), (40, 42)):
             at = torch.stack([ticks[j // 2], ticks[i // 2]])
             said = int(outputs[label](at[None]).argmax())
-            assert drawn_as["z"][low + i, left + j] == now.classes[label][i, j] + 1
-            assert now.classes[label][i, j] == said
-        part = slice(n * inside.sum(), (n + 1) * inside.sum())
-        cells = np.stack([drawn_points[k][part] for k in "xy"], 1) - (left, low)
-        assert np.allclose(np.interp(cells, [0, last], ticks[[0, -1]]), points[inside])
-    assert (drawn_as["z"] > 0).sum() == len(rules) * live.SIDE**2
-    titles = [
-        each["text"] for each in shown.picture(None, now)["layout"]["annotations"]
-    ]
-    for label, title in zip(rules, titles, strict=True):
-        assert label in title and f"({now.errors[label]:.0f} %)" in title
+            assert cells["z"][low + i, left + j] == said + 1
+        points = np.interp(placed[n] - (left, low), [0, side - 1], ticks[[0, -1]])
+        assert np.allclose(points, inside)
+        error = f"{row[label]:.0f} %"
+        assert f"{label}<br>{error} ({error})" in titles[n]
+    assert (cells["z"] > 0).sum() == len(rules) * side**2

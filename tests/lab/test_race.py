@@ -100,16 +100,17 @@ def test_what_cannot_be_run_is_refused():
 
 
 def test_every_rule_gets_the_same_points_in_its_ranges():
-    def places(**ranges):
-        """Each range's trials -> how far along it they lie, on a logarithmic scale."""
-        for k, (low, high) in ranges.items():
-            tried = np.array([trial[k] for trial in halton(ranges, 5)])
-            yield np.log(tried / low) / np.log(high / low)
+    """On a logarithmic scale; two ranges of one rule have other points."""
+    both = halton({"a": (1e-3, 10), "b": (2, 3)}, 5)
+    alone = halton({"c": (0.5, 0.9)}, 5)
 
-    (one,), (first, second) = places(lr=(0.01, 1)), places(a=(1e-3, 10), b=(2, 3))
-    assert all(((0 < us) & (us < 1)).all() for us in (one, first, second))
-    np.testing.assert_allclose(next(places(c=(0.5, 0.9))), one)
-    np.testing.assert_allclose(first, one)
+    def places(trials, name, low, high):
+        tried = np.array([trial[name] for trial in trials])
+        return np.log(tried / low) / np.log(high / low)
+
+    first, second = places(both, "a", 1e-3, 10), places(both, "b", 2, 3)
+    assert all(((0 < each) & (each < 1)).all() for each in (first, second))
+    np.testing.assert_allclose(first, places(alone, "c", 0.5, 0.9))
     assert not np.allclose(first, second)
 
 
@@ -126,16 +127,13 @@ def test_the_best_trial_is_taken_on_tuning_rows_by_seeds_that_serve_no_race():
 
 
 def test_a_figure_has_the_mean_of_every_rule_in_both_views():
-    columns = {
-        "label": "broad",
-        "look": [0, 1],
-        "seconds": [1.0, 2.0],
-        "passes": [1, 2],
-    }
-    seeds = ((0, [96.0, 98.0]), (1, [98.0, 100.0]))
-    broad = [pd.DataFrame(columns | {"seed": s, "score": y}) for s, y in seeds]
-    views = [lab.View(x, "score", x, x, "score, %") for x in ("seconds", "passes")]
+    looks = {"label": "broad", "look": [0, 1], "seconds": [1.0, 2.0], "passes": [1, 2]}
+    broad = [
+        pd.DataFrame(looks | {"seed": seed, "score": scores})
+        for seed, scores in enumerate(([96.0, 98.0], [98.0, 100.0]))
+    ]
     adam = [each.assign(label="Adam") for each in broad]
+    views = [lab.View(x, "score", x, x, "score, %") for x in ("seconds", "passes")]
     figure = lab.race_figure(lab.Race(pd.concat(broad + adam)), views)
     drawn = {(t["name"], t["xaxis"]): t for t in figure["data"] if t.get("name")}
     assert drawn.keys() == {(n, x) for n in ("Adam", "broad") for x in ("x", "x2")}

@@ -1,6 +1,5 @@
 """The RLS lab: names, live experiment, opening, and runs on the paper's data."""
 
-import dataclasses
 import math
 import statistics
 from itertools import islice
@@ -8,12 +7,11 @@ from itertools import islice
 import pytest
 import torch
 
-from labkit.instruments import GradientNoise
-from labkit.lab.books import rls as lab, rls_measured, rls_training as nets
+from labkit.lab.books import rls as lab, rls_training as nets
 from labkit.lab.datasets import Labelled
-from labkit.lab.panels import LiveLab, Measured
+from labkit.lab.panels import LiveLab
 from labkit.lab.problem import Problem, load_problem, noisy_labels
-from labkit.rls import RLS, AveragedRLS, Hybrid, loss_one_hot, train
+from labkit.rls import RLS, loss_one_hot
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +46,13 @@ def test_every_method_trains(digits, name):
 
 def test_names_say_what_they_build(digits):
     model = network(digits)
-    options = {"clip": 5.0, "l1": 1e-4, "momentum": 0.3}
-    plain = lab.make_training("RLS", model, mean_weight=0.2, **options).optimizer
-    both = lab.make_training("RLS+M+R", model, **options).optimizer
-    hybrid = lab.make_training("HRLS+M", model, lr=0.4, adam_lr=0.5, **options)
-    averaged = lab.make_training("averaged RLS", model, **options).optimizer
-    assert isinstance(plain, RLS) and plain.max_grad_norm == 5.0
-    for optimizer, *wanted in ((plain, 0.0, 0.0, 0.2), (both, 0.3, 1e-4, 0.1)):
+    options = {"clip": 5.0, "l1": 1e-4, "momentum": 0.3, "mean_weight": 0.2}
+    for name, momentum, l1 in (("RLS", 0.0, 0.0), ("RLS+M+R", 0.3, 1e-4)):
+        optimizer = lab.make_training(name, model, **options).optimizer
         group = optimizer.param_groups[0]
-        assert [group[k] for k in ("momentum", "l1", "mean_weight")] == wanted
-    assert isinstance(hybrid.optimizer, Hybrid) and isinstance(averaged, AveragedRLS)
+        assert (group["momentum"], group["l1"]) == (momentum, l1)
+        assert group["mean_weight"] == 0.2 and optimizer.max_grad_norm == 5.0
+    hybrid = lab.make_training("HRLS+M", model, lr=0.4, adam_lr=0.5, **options)
     assert [g["lr"] for g in hybrid.optimizer.param_groups] == [0.4, 0.5]
     assert hybrid.optimizer.other.param_groups[0]["params"][0] is model[2].weight
 
@@ -71,9 +66,6 @@ def test_unknown_names_are_refused(digits, name):
 def test_networks_that_do_not_fit_are_refused(digits):
     with pytest.raises(ValueError, match="digits goes with FC layers, got 'LSTM'"):
         lab.network(digits, "LSTM")
-    images = dataclasses.replace(digits.fit, name="cifar10")
-    with pytest.raises(ValueError, match="cifar10 goes with CONV layers, got 'FC'"):
-        lab.network(dataclasses.replace(digits, fit=images), "FC")
 
 
 def test_the_papers_networks_have_its_shapes():
@@ -89,11 +81,9 @@ def test_the_papers_networks_have_its_shapes():
 # The live experiment
 
 
-def test_the_live_experiment_has_what_its_panels_show(digits):
+def test_the_live_experiment_looks_at_what_P_takes_out_and_not_at_adam(digits):
     experiment = live(digits, batch=16)
     frame = experiment.run(12)
-    drawn = {c for panel in experiment.plot.panels for c in panel.columns}
-    assert drawn <= {*frame.columns, "best k", "accuracy"}
     assert frame["h"].iloc[0] > frame["h"].iloc[-1] > 1
     assert frame["cosine"].iloc[0] == pytest.approx(1, abs=1e-6)
     experiment.controls.set(method="Adam")
@@ -108,7 +98,7 @@ def test_a_diverging_run_ends_with_its_reason(digits):
 
 
 def test_turned_knobs_are_what_the_optimiser_goes_by(digits):
-    """Bit for bit the run that changes options, labels and batch by hand."""
+    """Bit for bit the run that changes them by hand, without instruments."""
     experiment = live(digits, seed=3)
     experiment.run(3)
     turned = {"mean_weight": 100.0, "lr": 0.3, "forgetting": 0.99}
@@ -134,23 +124,6 @@ def test_turned_knobs_are_what_the_optimiser_goes_by(digits):
         rls.step()
         losses.append(float(loss.detach()))
     assert frame["loss"].tolist() == losses
-
-
-def test_looking_changes_nothing(digits):
-    """With and without instruments the weights are the same, to the last bit."""
-
-    def trained(watch):
-        model = network(digits)
-        rls = RLS(model, momentum=0.5, max_grad_norm=5.0)
-        noise = GradientNoise(model, every=2) if watch else None
-        options = {"epochs": 2, "watch": lab.watcher(rls) if watch else None}
-        options["generator"] = torch.Generator().manual_seed(0)
-        records = train(model, rls, digits.fit.inputs, digits.fit.targets, **options)
-        assert all(bool(record.watched) == watch for record in records)
-        assert noise is None or noise.measured == 2
-        return list(model.parameters())
-
-    assert all(map(torch.equal, trained(True), trained(False)))
 
 
 # Runs
@@ -238,9 +211,3 @@ def test_the_openings_mission_has_two_ends_that_fail():
     for k, far in ((0.3, False), (3.0, True)):
         paths, _ = twelve_steps(mean_weight=k)
         assert (float(paths["RLS"][-1].norm()) > 0.5) == far
-
-
-@pytest.mark.parametrize("name", ["ANATOMY", "SPECTRUM"])
-def test_each_record_holds_beyond_two_standard_errors(name):
-    shown = Measured(getattr(rls_measured, name))
-    assert shown.finding.holds, shown.finding

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import torch
 
-from labkit.lab.books import rtrl as lab, rtrl_measured
+from labkit.lab.books import rtrl as lab
 from labkit.lab.books.rtrl_training import estimates, noise_numbers
 from labkit.lab.datasets import load
-from labkit.lab.panels import LiveLab, Measured
+from labkit.lab.panels import LiveLab
 from labkit.rtrl import LEARNERS
 from labkit.rtrl.learners import label
 
@@ -43,18 +43,12 @@ def live(text, networks=None, updates=300, draws=20, **knobs):
 
 @pytest.mark.parametrize("method", LEARNERS)
 def test_every_method_can_be_made_and_measured(method, text, untrained):
-    for row in taken(3, untrained, method, 2, text, draws=2):
+    for row in taken(6, untrained, method, 2, text, draws=2):
         assert all(math.isfinite(value) for value in row.values())
         assert -1 <= row["cosine"] <= 1
         assert ("theorem" in row) == (method == "OK")
-
-
-def test_a_learner_has_a_generator_of_its_own(untrained):
-    state, given = torch.get_rng_state(), ("OK", 8, untrained.cell)
-    one, two = (lab.make_learner(*given, batch_size=2, seed=seed) for seed in (3, 4))
-    assert one.rank == 8 and one.batch_size == 2
-    assert one.generator.initial_seed() == 3 and two.generator.initial_seed() == 4
-    assert torch.equal(torch.get_rng_state(), state)
+        if method == "RTRL":  # which has no noise
+            assert row["cosine"] > 1 - 1e-5 and row["relative_variance"] < 1e-10
 
 
 # The noise experiment
@@ -76,11 +70,6 @@ def test_the_mixing_error_is_that_of_the_theorem(text):
     last = frame.iloc[-1]
     assert last["d1"] >= last["d2"] >= last["d3"] >= 0 and "d4" not in frame
     assert last["d3"] <= last["level"] <= last["d1"]
-
-
-def test_exact_rtrl_has_no_noise(text, untrained):
-    for row in taken(6, untrained, "RTRL", 1, text):
-        assert row["cosine"] > 1 - 1e-5 and row["relative_variance"] < 1e-10
 
 
 def means(network, methods, text, *, steps, skip, draws=20):
@@ -154,11 +143,6 @@ def test_the_openings_mission_can_be_won_and_lost(text):
         *_, row = lab.cloud_rows(lab.CloudKnobs(rank=rank), text)
         won.append(row["noise OK"] < 1e-3 and row["operations"] < 5)
     assert any(won) and not won[0] and not won[-1]
-
-
-def test_its_record_holds_beyond_two_standard_errors():
-    finding = Measured(rtrl_measured.ALL_METHODS).finding
-    assert finding.holds, finding
 
 
 # Acceptance on Penn Treebank

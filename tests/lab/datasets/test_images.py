@@ -40,9 +40,8 @@ DIGITS = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 )
 def test_counts_and_published_moments(name, labels, counts, mean, std):
     data = load(name, dtype=torch.float64)
-    assert (
-        data.inputs.shape == (60_000, 784) and len(load(name, "test").inputs) == 10**4
-    )
+    assert data.inputs.shape == (60_000, 784)
+    assert len(load(name, "test").inputs) == 10_000
     assert data.targets[: len(labels)].tolist() == labels
     assert torch.bincount(data.targets).tolist() == counts
     # Published to four places.

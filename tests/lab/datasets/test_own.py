@@ -90,12 +90,7 @@ def test_noise_and_classes_of_a_number():
     assert in_classes(cut) is cut
 
 
-def test_images_in_an_npz_and_a_text(tmp_path):
-    images = np.random.default_rng(0).integers(0, 256, (50, 6, 6), dtype=np.uint8)
-    np.savez(tmp_path / "images.npz", labels=np.arange(50) % 2, images=images)
-    train = load(str(tmp_path / "images.npz"))
-    assert train.inputs.shape == (40, 36) and train.outputs == 2
-    assert train.inputs.min() == 0 and train.inputs.max() == 1
+def test_a_text_is_cut_in_three(tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("Das Wörterbuch. " * 200, "utf-8")
     parts = [load(str(path), split) for split in ("train", "valid", "test")]

@@ -212,8 +212,7 @@ def test_killed_and_gone_on_with_nothing_is_computed_twice(place):
     assert (table["steps.loss"] == table["rank"] / (1 + table["seed"])).all()
     assert (table["steps.accuracy"] == 0.5).all() and (table["seconds"] > 0).all()
     assert set(table["run"]) == set(after)
-    heading = last.stdout.splitlines()[0].split()
-    assert heading == ["rank", "seed", "rate", "state", "seconds"]
+    assert last.stdout.split()[:5] == ["rank", "seed", "rate", "state", "seconds"]
 
     # all is there, so this starts no run
     assert labkit("sweep", *arguments).exit_code == 0
