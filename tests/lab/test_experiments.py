@@ -258,16 +258,15 @@ def test_a_knob_works_at_its_ends_and_holds_from_the_next_step_on(name, knob):
 
     Rows come, or a row says why not.
     """
-    for end in ends_of(knobs_of(EXPERIMENTS[name].knobs())[knob]):
+    declared = knobs_of(EXPERIMENTS[name].knobs())[knob]
+    for end in ends_of(declared):
         given, early, turned = live(name, **{knob: end}), live(name), live(name)
         turned.run(2)
         before, count = numbers(turned), len(turned.trace)
-        restarts = turned.controls.restarts(knob)
         changes = getattr(turned.controls.value, knob) != end
         for lab in (early, turned):
             lab.controls.set(**{knob: end})
-        restarts = restarts or turned.controls.restarts(knob)
-        if changes and restarts:
+        if changes and declared.restart:
             assert len(turned.trace) == 0 and "restarts" in turned.turned.value
         for lab in (given, early, turned):
             assert len(lab.run(4)) and lab.stepper.error is None
@@ -275,7 +274,7 @@ def test_a_knob_works_at_its_ends_and_holds_from_the_next_step_on(name, knob):
             drawn = [x for k, x in last.items() if isinstance(x, float)]
             assert any(map(math.isfinite, drawn)) or "note" in last or not drawn
         assert numbers(early).equals(numbers(given))
-        if changes and not restarts:
+        if changes and not declared.restart:
             kept = numbers(turned).iloc[: len(before)]
             assert kept[list(before)].equals(before)
             assert "turned" in turned.trace.rows[count]
@@ -295,7 +294,7 @@ def test_a_prediction_gets_a_verdict_that_runs_apart_give_too(name, knob, before
     lab = live(name, interactive=True)
     lab.run(before)
     run, declared = lab.turns.run, lab.controls.knobs[knob]
-    now, anew = getattr(lab.controls.value, knob), lab.controls.restarts(knob)
+    now, anew = getattr(lab.controls.value, knob), declared.restart
     other = next(end for end in reversed(ends_of(declared)) if end != now)
     anew, since = anew or lab.stepper.exhausted, run.count
     assert lab.controls.asks(knob)
@@ -361,8 +360,6 @@ def test_a_twin_equals_its_run_turns_included(name):
         lab.run(2)
         twin.follow(run)
         lab.controls.set(**{knob: end})
-        if lab.controls.restarts(knob):  # as that of one method does, not of another
-            pytest.fail(f"{knob} of {name} begins the run anew")
     lab.run(3)
     while twin.follow(run):
         pass
