@@ -139,7 +139,7 @@ def one_by_one(function, calls, **_):
 def test_a_unit_with_a_bad_state_is_refused_and_blocks_no_other(two):
     folder = two.folder / NAME / "a"
     folder.mkdir(parents=True)
-    (folder / "state.pt").write_text("{")
+    (folder / "gram-0.pt").write_text("{")
     told = two()
     assert told["b"] == units.DONE and "cannot be taken up" in told["a"]
     assert told["a"].endswith(f"remove the folder {folder} to begin this job anew")
