@@ -8,25 +8,27 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pandas as pd
 import torch
+from torch import nn
 
+from labkit.hessian_free import Autoencoder, mirrored
+from labkit.lab.books.hessian_free_training import as_sequential
 from labkit.lab.books.rtrl_training import Network, make_learner, new_network
 from labkit.lab.books.rules import (
-    AUTOENCODERS,
     CLASSIFIERS,
     DECAY,
     ORTHOGONAL,
     RATE,
     Together,
-    in_layers,
-    optimizer_rule,
+    newton,
 )
 from labkit.lab.claims import NO, YES
-from labkit.lab.problem import Problem, load_problem, percent, squared_error
+from labkit.lab.datasets import Labelled
+from labkit.lab.problem import Problem, load_problem, percent, seeded, squared_error
 from labkit.lab.race import FAILURES, Race, spread
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.lab.tuning import TUNING_SEED, Rule, Sizes, halton
@@ -38,7 +40,7 @@ from reproduction.rtrl_online import bits_on, text
 
 TRIALS, SEEDS = 6, 5  # of tuning, and of the race
 KEPT = 1 / 6  # share of the training rows that the trials are judged on
-ADAM, DEFAULT = "Adam", "Adam (default)"
+ADAM, DEFAULT, NEWTON = "Adam", "Adam (default)", "Hessian-free"
 
 Values = Mapping[str, float]
 Looks = Iterator[tuple[float, Callable[[], float]]]  # passes so far, how to score
@@ -212,7 +214,35 @@ def best_trial(rows: list[dict], data: str) -> int:
     return scores.index(max(scores))
 
 
-REBUILT = AUTOENCODERS | {DEFAULT: optimizer_rule(torch.optim.Adam, in_layers)}
+# Images rebuilt by autoencoders, from the same sparse weights
+
+
+def autoencoder(fit: Labelled, hidden: int, seed: int) -> Autoencoder:
+    """Make a network pixels - h - h/2 - h/4 - h/2 - h - pixels of logistic units."""
+    encoder = fit.inputs.shape[1], hidden, max(hidden // 2, 1), max(hidden // 4, 1)
+    return Autoencoder(
+        mirrored(encoder),
+        incoming=min(10, fit.inputs.shape[1]),
+        generator=seeded(seed),
+        dtype=fit.inputs.dtype,
+    ).to(fit.inputs.device)
+
+
+def in_layers(fit: Labelled, hidden: int, seed: int) -> nn.Sequential:
+    """Make the same network of torch's own layers."""
+    return as_sequential(autoencoder(fit, hidden, seed))
+
+
+LONGER = {"maxiter": 50, "miniter": 20, "patience": 5}
+REBUILT = {
+    label: replace(
+        CLASSIFIERS[label], run=partial(CLASSIFIERS[label].run, make=in_layers)
+    )
+    for label in (ADAM, "AdamW", "Muon", "L-BFGS", "RLS", "RLS+M", DEFAULT)
+}
+REBUILT[NEWTON] = replace(
+    CLASSIFIERS[NEWTON], run=partial(newton, make=autoencoder, krylov=LONGER)
+)
 
 
 @dataclass(frozen=True)
@@ -314,7 +344,7 @@ def stopped(ends: pd.DataFrame, label: str, job: Job) -> str:
 
 
 # The papers' own rules, in a colour of their own.
-OF_PAPERS = ("RLS", "RLS+M", "HRLS+M", "BPLS", "Hessian-free", "broad", "OK")
+OF_PAPERS = ("RLS", "RLS+M", "HRLS+M", "BPLS", NEWTON, "broad", "OK")
 
 
 def at_a_glance(rows: pd.DataFrame) -> dict[str, str]:

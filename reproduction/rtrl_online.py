@@ -4,11 +4,12 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import islice
 
 import torch
 from torch.nn.functional import nll_loss
 
-from labkit.lab.books.rtrl_training import Network, looks, make_learner, new_network
+from labkit.lab.books.rtrl_training import Network, make_learner, new_network
 from labkit.lab.datasets import Text, load, load_ptb
 from labkit.lab.problem import seeded
 from labkit.lab.runs.jobs import Checkpoint
@@ -134,8 +135,10 @@ def online(
     )
     chunk = math.gcd(every, 10 * CHUNK) if recorded else CHUNK
     with tensor_cores(tf32):
-        for look in looks(records, chunk):
-            recent, done = recent + look.bits, before + look.symbols
+        while seen := list(islice(records, chunk)):
+            losses = torch.stack([record.mean for record in seen]).double()
+            recent = recent + (losses / math.log(2)).tolist()
+            done = before + seen[-1].symbols
             if done % every == 0 or done == steps:
                 row = {"label": told, "seed": seed, "look": done}
                 row |= {"bits": sum(recent) / len(recent), "level": task.level}

@@ -21,7 +21,6 @@ from labkit.errors import DataError
 from labkit.lab.datasets import Labelled, Text, load
 
 MOST_JUDGES = 10_000  # rows that judge: as many as MNIST has
-PARTS = 5  # classes that numbers are cut into
 SEED = integer(-(2**63), 2**64 - 1)  # that torch takes
 NOISE = {"input_noise": NOT_NEGATIVE, "label_noise": SHARE}  # levels of `with_noise`
 
@@ -193,27 +192,6 @@ def disturb(
     """
     for p in model.parameters():
         p.register_hook(lambda gradient: disturbed(gradient, level(), generator))
-
-
-def in_classes(problem: Problem) -> Problem:
-    """Cut targets (n, 1) that are numbers into five classes of equal size.
-
-    The cuts are quantiles of the rows to learn from. Labels stay as they are.
-    """
-    fit = problem.fit.targets
-    if not fit.is_floating_point():
-        return problem
-    shares = torch.arange(1, PARTS, device=fit.device, dtype=fit.dtype) / PARTS
-    cuts = torch.quantile(fit[:, 0], shares)
-    names = tuple(f"part {i + 1} of {PARTS}" for i in range(PARTS))
-    cut = {
-        name: replace(
-            part, targets=torch.bucketize(part.targets[:, 0], cuts), classes=names
-        )
-        for name, part in vars(problem).items()
-        if part is not None
-    }
-    return replace(problem, **cut)
 
 
 def percent(outputs: Tensor, labels: Tensor) -> float:

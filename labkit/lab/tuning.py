@@ -66,7 +66,6 @@ class Rule:
         the training rows, the seconds of its own work so far, and a function from
         inputs to outputs that is valid until it goes on.
     ranges : mapping of name to (low, high), tuned on a logarithmic scale
-    loss : str, what it minimises, in words
     training : callable, optional
         ``training(model, clip=..., **values)`` returns optimiser and loss of a rule
         that takes minibatches.
@@ -77,7 +76,6 @@ class Rule:
 
     run: Callable[..., Iterator[tuple[float, float, Callable[[Tensor], Tensor]]]]
     ranges: Mapping[str, tuple[float, float]]
-    loss: str = "squares"
     training: Callable | None = None
     gradients: bool = False
 

@@ -130,10 +130,6 @@ def show(experiment, *problem, steps=3, **options):
 show(hessian_free.TRAINING, lambda: images, knobs=knobs)""",
     "show(broad.GROWTH, lambda: digits)",
     "show(rtrl.NOISE, lambda: text, {}, 5, 4)",
-    """middle = lambda ends: (ends[0] * ends[1]) ** 0.5
-chosen = {label: {name: middle(ends) for name, ends in rule.ranges.items()}
-          for label, rule in compare.CLASSIFIERS.items()}
-show(compare.RACE, digits, chosen, 16)""",
     "Opening(rtrl.CLOUDS, text)",
     "Opening(rtrl.WATER, steps=40)",
     "Opening(rls.ELLIPSE)",
@@ -141,8 +137,8 @@ show(compare.RACE, digits, chosen, 16)""",
     "Opening(BOWL, steps=1)",
     "show(functions.FUNCTIONS)",
     "Opening(columns.COLUMNS)",
-    "show(compare.RACE, compare.spirals(), None, 8)",
-    'show(compare.race_of("RLS", "SGD", "Adam"), compare.spirals(), None, 8)',
+    "show(compare.RACE)",
+    'show(compare.race_of("RLS", "SGD", "Adam"))',
 ]
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from labkit.bpls import activation, layer_step
 from labkit.lab.books import bpls as lab, bpls_pair as pair
@@ -169,5 +170,8 @@ def test_a_run_that_diverged_has_no_last_walk():
 
 
 def test_the_second_solve_of_the_walk_has_longer_weights():
-    step = layer_step(2, *pair.small_layer(), activation("sigmoid"), second_solve=True)
+    first, second = [0.15, 0.3, 0.25, 0.4, 0.7, 0.8], [0.3, 0.2, 0.55, 0.7, 0.65, 0.3]
+    H = torch.tensor([first, second]).T
+    B = torch.sign(H[:, :1] - 0.35)
+    step = layer_step(2, H, B, activation("sigmoid"), second_solve=True)
     assert step.W.norm() > step.V.norm()

@@ -58,10 +58,13 @@ EXPERIMENTS = {
     for each in names.values()
     if isinstance(each, Experiment)
 }
-# The same on two inputs, where it has a picture, with some of the rules.
-EXPERIMENTS["compare race of spirals"] = NAMES["compare"]["race_of"]("RLS", "Adam")
-WITHOUT = "compare race", "compare race-on-data", "hessian_free training"
-PICTURES = [k for k, each in EXPERIMENTS.items() if each.picture and k not in WITHOUT]
+# Of the race two rules: `test_compare.py` runs it with all.
+EXPERIMENTS["compare race"] = NAMES["compare"]["race_of"]("RLS", "Adam")
+PICTURES = [
+    name
+    for name, each in EXPERIMENTS.items()
+    if each.picture and name != "hessian_free training"
+]
 
 
 MEASURED = {
@@ -98,9 +101,6 @@ PROBLEMS = {
     "broad growth": lambda: ((digits, 12), {}),
     "rtrl noise": lambda: ((lambda: load("text"), {}, 2, 4), {}),
     "rtrl clouds": lambda: ((load("text"),), {}),
-    "compare race": lambda: ((digits(), None, 8), {}),
-    "compare race-on-data": lambda: ((digits, None, 8), {}),
-    "compare race of spirals": lambda: ((NAMES["compare"]["spirals"](), None, 8), {}),
 }
 
 
@@ -136,16 +136,11 @@ KNOBS = [
     for name, experiment in EXPERIMENTS.items()
     for field in dataclasses.fields(experiment.knobs)
 ]
-# Every third of them is in `make test`, and all are in `make test-long`: of the races
-# that of two rules, as `test_compare.py` turns the knobs of one that has all.
-ALL_RULES = "compare race", "compare race-on-data"
+# Every third of them is in `make test`, and all are in `make test-long`.
 LONG = pytest.mark.long
 each_knob = pytest.mark.parametrize(
     ("name", "knob"),
-    [
-        pytest.param(*k, marks=[LONG] * (i % 3 > 0 or k[0] in ALL_RULES))
-        for i, k in enumerate(KNOBS)
-    ],
+    [pytest.param(*k, marks=[LONG] * (i % 3 > 0)) for i, k in enumerate(KNOBS)],
 )
 quiet = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 
@@ -393,8 +388,7 @@ for name, experiment in EXPERIMENTS.items():
         continue
     lab = live(name)
     assert lab.note.value == "Press Run, or Step."
-    drawn = experiment.opening is None or name == "compare race"  # of many inputs
-    assert drawn or lab.figure["data"], name
+    assert experiment.opening is None or lab.figure["data"], name
     found = [m for m in ("torch._dynamo", "sympy") if m in sys.modules]
     assert not found, (name, found)
 print("all")

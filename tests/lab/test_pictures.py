@@ -158,10 +158,10 @@ def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
 @pytest.mark.parametrize("rules", [live.ALL, ("RLS", "SGD", "Adam")])
 def test_regions_are_the_rules_predictions(rules, monkeypatch):
     problem, ticks, looks = live.spirals(), live.TICKS, []
-    classes, side = live._classes, live.SIDE
-    monkeypatch.setattr(live, "_classes", lambda *a: looks.append(a) or classes(*a))
+    regions, side = live.regions, live.SIDE
+    monkeypatch.setattr(live, "regions", lambda *a: looks.append(a) or regions(*a))
     shown = live.race_of(*rules)
-    row, now = run(shown.rows, RaceKnobs, problem, None, 8, steps=4, label_noise=0.2)
+    row, now = run(shown.rows, RaceKnobs, steps=4, label_noise=0.2)
     outputs, g = looks[-1][0], torch.Generator().manual_seed(0)
     noisy = RaceKnobs(label_noise=0.2)
     *_, (X, y) = (live.draw(problem.fit, noisy, g) for _ in range(4))

@@ -53,7 +53,7 @@ def near(best):
 
 
 def job(problem=PROBLEM, **rules):
-    rules = {k: Rule(run, {"lr": (0.01, 1.0)}, "it") for k, run in rules.items()}
+    rules = {k: Rule(run, {"lr": (0.01, 1.0)}) for k, run in rules.items()}
     return Comparison(problem, rules, SIZES, wrong)
 
 

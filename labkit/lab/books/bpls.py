@@ -12,14 +12,19 @@ from labkit import bpls
 from labkit.bpls.train import blend
 from labkit.bpls.walk import Weights
 from labkit.errors import DivergedError
-from labkit.lab.books.shared import judged
+from labkit.lab.books.shared import (
+    judged,
+    labels_knob,
+    live_knob,
+    noise_knob,
+    seed_knob,
+)
 from labkit.lab.panels import Experiment, Lines, curves, knob
 from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.measured import Finding, Measurement
 from labkit.lab.problem import Problem, load_problem, percent, seeded, with_noise
 from labkit.lab.race import race_rows
 
-MOST_WALKS = 200
 ONE_OUTPUT = "one output"  # interpretation (5f), its first output
 NAMES = (*bpls.INTERPRETATIONS, ONE_OUTPUT)
 INVERTIBLE = tuple(a.name for a in bpls.ACTIVATIONS.values() if a.inverse is not None)
@@ -54,7 +59,7 @@ def walk_rows(knobs: Any, load: Callable[[], Problem]) -> Iterator[dict]:
     """
     problem, acts = load(), [bpls.activation(knobs.activation)]
     weights = current = start_weights(problem, knobs.width, knobs.seed)
-    settings, level, step = bpls.Settings(max_walks=MOST_WALKS), None, 0
+    settings, level, step = bpls.Settings(max_walks=200), None, 0
 
     def follow_knobs():
         """Pass the knobs' values to the walks, and noise only between two walks."""
@@ -93,9 +98,6 @@ def walk_rows(knobs: Any, load: Callable[[], Problem]) -> Iterator[dict]:
         yield {"step": step + 1, "note": str(error)}
 
 
-_live = partial(knob, restart=False)
-
-
 @dataclass(frozen=True)
 class WalkKnobs:
     """Knobs that can be turned while BPLS walks.
@@ -104,25 +106,24 @@ class WalkKnobs:
     """
 
     # fmt: off
-    sigma: float = _live(
-        0.0, low=0.0, high=1.0, step=0.05, label="pixel noise", unit="sd",
+    sigma: float = noise_knob(
+        0.0, label="pixel noise", restart=False,
         help="sigma of the training images, from the next walk on",
         about="the number of misses: misses",
         look_for="The misses leap and settle higher; the test, on clean images, holds "
         "up to 0.4.")
-    label_noise: float = _live(
-        0.0, low=0.0, high=0.8, step=0.05, unit="share",
-        about="the test accuracy: test",
+    label_noise: float = labels_knob(
+        restart=False, about="the test accuracy: test",
         help="labels drawn at random, from the next walk on",
         look_for="The test accuracy falls walk by walk; back at 0 a few walks mend it.")
-    interpretation: str = _live(
+    interpretation: str = live_knob(
         "min_norm", choices=NAMES, help="of equation (5)", look_for="The overshoot, 1 "
         "for min_norm; a run begun with identity and mean collapses.")
-    clamp: float = _live(
+    clamp: float = live_knob(
         1e-2, low=1e-8, high=0.4, log=True, unit="of the range",
         help="distance to the ends", look_for="The share it moves; a run begun at 1e-6 "
         "starts ten points lower, 1e-8 ends it.")
-    stop: bool = _live(
+    stop: bool = live_knob(
         False, label="stop rule", help="end at the first walk whose misses do not fall",
         look_for="How soon a run ends, and what more walks gain, or undo under noise.")
     activation: str = knob(
@@ -133,8 +134,8 @@ class WalkKnobs:
         about="the test accuracy: test",
         help="another network", look_for="First walk: with identity the same from ten "
         "neurons on, with sigmoid rising to the end.")
-    seed: int = knob(
-        0, low=0, high=99, help="of weights and noise", look_for="Chance: the first "
+    seed: int = seed_knob(
+        help="of weights and noise", look_for="Chance: the first "
         "walks of six seeds differ by four points in the test.")
     # fmt: on
 

@@ -1,4 +1,4 @@
-"""Two hidden neurons mend one output, by (5) or (5'); one layer of BPLS by hand."""
+"""Two hidden neurons mend one output, by (5) or (5')."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from labkit.bpls import activation, targets
 from labkit.bpls.activations import clamp_targets
-from labkit.lab.books.shared import place_of
+from labkit.lab.books.shared import place_dragged, place_of
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.planes import (
@@ -80,11 +79,11 @@ class Pair(NamedTuple):
 
 
 def corrected(
-    values: Sequence[float], weights: Sequence[float], wanted: float
+    values: np.ndarray, weights: np.ndarray, wanted: float
 ) -> dict[str, np.ndarray]:
     """Return what two neurons (2,) give, and what (5) and (5') ask of them."""
-    H, W = (torch.tensor([part], dtype=torch.float64) for part in (values, weights))
-    B = torch.full((1, 1), wanted, dtype=torch.float64)
+    given = values, weights, wanted
+    H, W, B = (torch.from_numpy(np.atleast_2d(part)) for part in given)
     made = {NOW: H}
     for stage, interpretation in ((ALONE, 0), (BOTH, "min_norm")):
         made[stage] = targets.hidden_targets(H, W.mT, B, interpretation)
@@ -95,7 +94,7 @@ def pair_rows(knobs: PairKnobs) -> Iterator[dict]:
     """Yield the stages of one correction."""
     weights = np.array([knobs.first, knobs.second])
     sample = place_of("sample", knobs.sample, 2.0)
-    values = corrected(sample.tolist(), weights.tolist(), knobs.wanted)
+    values = corrected(sample, weights, knobs.wanted)
     asked = torch.from_numpy(values[BOTH])
     values[CLAMPED] = clamp_targets(asked, activation("sigmoid"), CLAMP).numpy()
     guess = place_of("guess", knobs.guess, 2.0) if knobs.guess else NOWHERE
@@ -122,15 +121,14 @@ FORMULAS = {
 
 
 def dragged(
-    now: Pair, _knobs: PairKnobs, name: str, _index: int, point: Sequence[float]
+    now: Pair, knobs: PairKnobs, name: str, index: int, point: Sequence[float]
 ) -> dict[str, float | str]:
     """Return the knob of what a hand dragged: the sample, the line, or the cross."""
     if name == "wanted":
         wanted = np.clip(now.weights @ np.asarray(point), LEAST, MOST)
         return {"wanted": round(float(wanted), 2)}
-    ends = (0.0, 1.0) if name == "sample" else (-0.25, 1.5)
-    first, second = np.clip(point, *ends)
-    return {name: f"{first:.2f} {second:.2f}"}
+    low, high = (0.0, 1.0) if name == "sample" else (-0.25, 1.5)
+    return place_dragged(now, knobs, name, index, point, low=low, high=high)
 
 
 CAPTION = (
@@ -212,14 +210,3 @@ PAIR = Experiment(
     picture=picture,
     drag=dragged,
 )
-
-
-# One layer by hand: values of two neurons for each sample
-
-VALUES = (0.15, 0.3), (0.3, 0.2), (0.25, 0.55), (0.4, 0.7), (0.7, 0.65), (0.8, 0.3)
-
-
-def small_layer() -> tuple[Tensor, Tensor]:
-    """Return six samples' values in two sigmoid neurons (6, 2), and targets (6, 1)."""
-    H = torch.tensor(VALUES, dtype=torch.float64)
-    return H, torch.sign(H[:, :1] - 0.35)

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from labkit.broad import SOLVERS, SharedColumns, Update, side_by_side
-from labkit.lab.books.shared import judged
+from labkit.lab.books.shared import judged, labels_knob, noise_knob, seed_knob
 from labkit.lab.panels import Experiment, Lines, curves, knob
 from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.measured import Finding, Measurement
@@ -44,18 +44,16 @@ class GrowthKnobs:
         restart=False, help="of the updates to come",
         about="Greville's accuracy: accuracy greville",
         look_for="Twelve updates of 80 cost the Greville solver 33 points, of 10 15.")
-    input_noise: float = knob(
-        0.0, low=0.0, high=1.0, step=0.05, unit="sd",
-        about="the ridge solver's accuracy: accuracy exact",
+    input_noise: float = noise_knob(
+        0.0, about="the ridge solver's accuracy: accuracy exact",
         help="on training pixels, under all columns",
         look_for="What the nodes still bring: at 0.5 nine points, from 79 % on.")
-    label_noise: float = knob(
-        0.0, low=0.0, high=0.8, step=0.05, unit="share",
+    label_noise: float = labels_knob(
         about="the ridge solver's accuracy: accuracy exact",
         help="labels drawn at random; solvers keep A'Y",
         look_for="From 0.5 on more nodes harm the ridge solver too: they fit noise.")
-    seed: int = knob(
-        0, low=0, high=99, help="of nodes and noise",
+    seed: int = seed_knob(
+        help="of nodes and noise",
         look_for="Chance: below two points.")
     # fmt: on
 
@@ -136,14 +134,15 @@ def _panel(quantity: str, title: str, y_title: str, *, log: bool) -> Lines:
     return Lines(drawn, title, y_title, x_title="columns of A", log=log)
 
 
-_GRADIENT = "gradient / |A'Y|"
 GROWTH = Experiment(
     "growth",
     GrowthKnobs,
     growth_rows,
     (
         _panel("accuracy", "Test accuracy", "%", log=False),
-        _panel("residual", "Distance from the ridge solution", _GRADIENT, log=True),
+        _panel(
+            "residual", "Distance from the ridge solution", "gradient / |A'Y|", log=True
+        ),
     ),
     "The ridge solver stays at rounding error from the solution for all its columns; "
     "Greville's recursion leaves it, and as columns come that shows in the accuracy.",

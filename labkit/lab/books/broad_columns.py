@@ -15,6 +15,7 @@ from labkit.lab.panels.figures.planes import (
     GHOST,
     arrow,
     dots,
+    ellipse,
     handles,
     path,
     planes,
@@ -26,8 +27,7 @@ RULES = {"ridge solver": "r-inv", "Greville solver": "orig"}  # differ by one te
 OLD, TARGET = (torch.tensor([x], dtype=torch.float64).T for x in ([1, 0], [1, 0.5]))
 NEW = COLOURS[4]  # of columns that join
 UPDATES = 6
-ANGLES = np.linspace(0, 90, 13)  # degrees at which the right plane is computed
-LOW, HIGH = -0.4, 3.2  # of the left plane
+LOW, HIGH, NEAR = -0.4, 3.2, 0.2  # of the plane; of the circle round the target
 LEAST, MOST = 0.5, 3.0  # length of the new column
 
 
@@ -62,9 +62,7 @@ class Columns(NamedTuple):
     """What is drawn of an update."""
 
     column: np.ndarray  # (2,) the one that joins
-    angle: int
     runs: dict[str, list[Added]]  # by solver, the start and its updates so far
-    off: dict[str, np.ndarray]  # by solver, the fit's distance at ANGLES
 
 
 def column(angle: float, length: float) -> Tensor:
@@ -89,16 +87,11 @@ def added(name: str, H: Tensor, ridge: float) -> list[Added]:
 
 def column_rows(knobs: Any) -> Iterator[dict]:
     """Yield one row for each update with the same column."""
-    H, off = column(knobs.angle, knobs.length), {}
+    H = column(knobs.angle, knobs.length)
     runs = {name: added(name, H, knobs.ridge) for name in RULES}
-    for name in RULES:
-        turned = [added(name, column(at, knobs.length), knobs.ridge) for at in ANGLES]
-        fits = np.array([[row.fit for row in run] for run in turned])
-        off[name] = np.linalg.norm(fits - TARGET.numpy()[:, 0], axis=2).T
     for step in range(1, UPDATES + 1):
         now = {name: run[: step + 1] for name, run in runs.items()}
-        far = {name: distances[step] for name, distances in off.items()}
-        shown = Columns(H.numpy()[:, 0], knobs.angle, now, far)
+        shown = Columns(H.numpy()[:, 0], now)
         weights = {name: run[-1].weight for name, run in now.items()}
         yield {"step": step, "ridge": knobs.ridge, "pictures": shown} | weights
 
@@ -121,36 +114,29 @@ CAPTION = (
 
 
 def picture(now: Columns | None, before: Columns | None) -> dict:
-    """Draw the columns and fits, and on the right how far off fits are at all angles.
-
-    The left plane is that of the two samples: a column is a point of it.
-    """
+    """Draw the columns and fits in the plane of the two samples."""
     figure = planes(
-        ["Columns, target (square) and fits", "Distance from the target"],
-        ["first sample", "angle [degrees]"],
-        ["second sample", "distance"],
-        [((LOW, HIGH),) * 2, ((0, 90), (0, MOST))],
+        ["Columns and fits"],
+        ["first sample"],
+        ["second sample"],
+        [((LOW, HIGH),) * 2],
         caption=CAPTION,
         height=412,  # what stands below it is high, too
+        square=True,
     )
-    figure["layout"]["yaxis"] |= {"scaleanchor": "x", "constrain": "domain"}
-    figure["layout"]["xaxis"]["constrain"] = "domain"
     if before:
         gap = (np.nan, np.nan)
         pale = [(*(u.fit for u in run), gap) for run in before.runs.values()]
         put(figure, 0, [path(np.vstack(pale), GHOST, EARLIER)])
     if now:
-        square = dots(TARGET, INK, size=13, symbol="square-open", line={"width": 3})
+        near = ellipse(TARGET[:, 0], np.eye(2), NEAR, INK, "within 0.2 of the target")
         old = arrow((0, 0), OLD.numpy()[:, 0], INK, "old column")
         new = arrow((0, 0), now.column, NEW, "column that joins")
-        put(figure, 0, [square, old, new, handles(now.column, "column")])
-        here = [(now.angle, 0), (now.angle, MOST)]
-        put(figure, 1, [path(here, NEW, dash="dot", width=1)])
+        put(figure, 0, [near, old, new, handles(now.column, "column")])
         for name, run in now.runs.items():
             colour, fits = colour_of(name), [update.fit for update in run]
             last = dots(fits[-1], colour, size=10)
             put(figure, 0, [path(fits, colour, name, marks=True), last])
-            put(figure, 1, [path(np.c_[ANGLES, now.off[name]], colour, name)])
     return figure
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from labkit.broad import SOLVERS, NotPositiveDefinite
+from labkit.lab.books.shared import noise_knob, seed_knob
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.planes import GHOST, dots, path, planes, put
@@ -32,16 +33,17 @@ class FunctionKnobs:
         0.01, low=1e-6, high=100.0, log=True, help="lambda of the fit",
         about="the gap between the fits: apart",
         look_for="Large: from where on do the two curves stay together?")
-    noise: float = knob(
-        0.2, low=0.0, high=1.0, step=0.1, unit="sd", help="on the points",
+    noise: float = noise_knob(
+        0.2, help="on the points",
         about="the ridge fit's error: error ridge",
         look_for="Which ridge does the fit want once the points are noisy?")
     added: int = knob(
         4, low=1, high=MOST, unit="columns", label="per update", restart=False,
         help="of the updates to come", about="the gap between the fits: apart",
         look_for="Does the Greville fit leave sooner with many small updates?")
-    seed: int = knob(0, low=0, high=99, help="of functions and points",
-                     look_for="Other functions: is the fit another?")
+    seed: int = seed_knob(
+        help="of functions and points",
+        look_for="Other functions: is the fit another?")
     # fmt: on
 
 
@@ -126,10 +128,9 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
             path(exact, colour_of(EXACT), EXACT, width=4),
             path(greville, colour_of(GREVILLE), GREVILLE, dash="dash"),
         ]
-        put(figure, 1, [trace | {"showlegend": True} for trace in shown])
+        put(figure, 1, shown)
     if before:
-        fit = path(np.c_[X, before.fits["chol-1"]], GHOST, EARLIER)
-        put(figure, 1, [fit | {"showlegend": True}])
+        put(figure, 1, [path(np.c_[X, before.fits["chol-1"]], GHOST, EARLIER)])
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The live race: all classifiers at once, their curves, and on a plane a picture."""
+"""The live race: all classifiers at once on a plane, and their curves."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,21 +19,14 @@ from labkit.lab.books.rules import (
     clipped_outside,
     network,
 )
+from labkit.lab.books.shared import labels_knob, live_knob, noise_knob, seed_knob
 from labkit.lab.datasets import Labelled
-from labkit.lab.panels import Experiment, Lines, knob
-from labkit.lab.panels.figures.captions import panel_text
+from labkit.lab.panels import Experiment, Lines
+from labkit.lab.panels.figures.captions import describe
 from labkit.lab.panels.figures.drawing import panel_title
 from labkit.lab.panels.figures.planes import HEIGHT, class_cells, class_map, dots
 from labkit.lab.panels.figures.theme import COLOURS, PLAIN, layout
-from labkit.lab.problem import (
-    Problem,
-    disturb,
-    in_classes,
-    noisy_labels,
-    percent,
-    rows,
-    seeded,
-)
+from labkit.lab.problem import Problem, disturb, noisy_labels, percent, seeded
 from labkit.lab.race import FAILURES
 from labkit.lab.tuning import Sizes
 
@@ -43,9 +36,9 @@ ALL = (
     *SOLVED,
 )
 WINDOW = 1500  # newest rows that a rule without minibatches is solved on
-EVERY = 4  # steps between two looks at many test rows, and between two solves
+EVERY = 4  # steps between two solves
+HIDDEN = 32  # units of the networks
 CEILING = 1e3  # a loss above it ends a rule
-LIVE_TEST = 1000  # test rows at most, since ten rules are tested every few steps
 ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 35
 SHOWN = 32  # newest points in each plane
 TINTS = COLOURS[0], COLOURS[1], COLOURS[5]
@@ -63,31 +56,28 @@ class RaceKnobs:
     """What can be turned while all rules run."""
 
     # fmt: off
-    input_noise: float = knob(
-        0.0, low=0.0, high=1.0, step=0.05, unit="sd", restart=False,
-        about="Adam's error: Adam",
+    input_noise: float = noise_knob(
+        0.0, restart=False, about="Adam's error: Adam",
         help="of the inputs, on minibatches to come",
         look_for="Which curve rises at once, and which only as noisy rows pile up?")
-    label_noise: float = knob(
-        0.0, low=0.0, high=0.9, step=0.05, unit="share", restart=False,
-        about="Adam's error: Adam",
+    label_noise: float = labels_knob(
+        restart=False, about="Adam's error: Adam",
         help="of labels drawn at random, in minibatches to come",
         look_for="Put it back to 0: which curve comes down first?")
-    gradient_noise: float = knob(
-        0.0, low=0.0, high=5.0, step=0.25, restart=False, about="Adam's error: Adam",
+    gradient_noise: float = live_knob(
+        0.0, low=0.0, high=5.0, step=0.25, about="Adam's error: Adam",
         help="sd of noise on each gradient, over its size; not of rules without one",
         look_for="Which of Adam, Muon and RLS needs the gradient least exactly?")
-    batch: int = knob(
-        32, low=4, high=128, step=4, unit="rows", restart=False,
+    batch: int = live_knob(
+        32, low=4, high=128, step=4, unit="rows",
         help="of the minibatches to come",
         look_for="Which rule suffers most from small ones?")
-    seed: int = knob(
-        0, low=0, high=99, help="of weights, minibatches and noise",
+    seed: int = seed_knob(
+        help="of weights, minibatches and noise",
         look_for="Does the order of the curves survive another seed?")
     # fmt: on
 
 
-Values = Mapping[str, Mapping[str, float]]  # of each rule, what is tuned of it
 Outputs = Callable[[Tensor], Tensor]
 
 
@@ -100,9 +90,9 @@ class Regions(NamedTuple):
     labels: np.ndarray  # (n,)
 
 
-def spirals(seed: int = 0) -> Problem:
+def spirals() -> Problem:
     """Make rows with two inputs, in as many arms of a spiral as there are classes."""
-    g = seeded(seed)
+    g = seeded(0)
 
     def part() -> Labelled:
         y = torch.arange(ROWS) % ARMS
@@ -117,9 +107,13 @@ def spirals(seed: int = 0) -> Problem:
 
 def middle_values() -> dict[str, dict]:
     """Return, for every rule, the middle of the ranges that it would be tuned in."""
-    middle = lambda ends: math.sqrt(math.prod(ends))  # noqa: E731
-    ranges = {label: CLASSIFIERS[label].ranges.items() for label in ALL}
-    chosen = {k: {name: middle(ends) for name, ends in v} for k, v in ranges.items()}
+    chosen = {
+        label: {
+            name: math.sqrt(low * high)
+            for name, (low, high) in CLASSIFIERS[label].ranges.items()
+        }
+        for label in ALL
+    }
     # Each row by itself, as of images, would leave one bit of two inputs.
     return chosen | {"broad": chosen["broad"] | {"scaling": "feature"}}
 
@@ -130,72 +124,61 @@ def wrong(outputs: Tensor, labels: Tensor) -> float:
 
 
 @torch.no_grad()
-def errors(outputs: Mapping[str, Outputs], test: Labelled) -> dict[str, float]:
-    """Return the share of rows [%] that each rule has wrong."""
-    X, y = test.inputs, test.targets
-    return {label: wrong(rule(X), y) for label, rule in outputs.items()}
+def regions(
+    outputs: Mapping[str, Outputs], test: Labelled, X: Tensor, y: Tensor
+) -> Regions:
+    """Return what rules say of the plane, and the share of test rows they have wrong.
+
+    X (n, 2) and y (n,) are the rows read so far, of which the newest are shown.
+    """
+    return Regions(
+        {label: class_cells(rule(PLANE)) for label, rule in outputs.items()},
+        {k: wrong(rule(test.inputs), test.targets) for k, rule in outputs.items()},
+        X[-SHOWN:].numpy(),
+        y[-SHOWN:].numpy(),
+    )
 
 
-def on_a_plane(problem: Problem) -> bool:
-    """Say whether a problem has two inputs."""
-    return problem.fit.inputs.shape[1:] == (2,)
+def race_rows(knobs: RaceKnobs, *, rules: Sequence[str] = ALL) -> Iterator[dict]:
+    """Train rules on the same minibatches of :func:`spirals`; yield a row for each.
 
-
-def race_rows(
-    knobs: RaceKnobs,
-    problem: Problem,
-    chosen: Values | None = None,
-    hidden: int = 32,
-    *,
-    rules: Sequence[str] = ALL,
-) -> Iterator[dict]:
-    """Train all rules on the same minibatches, and yield a row for each.
-
-    A row has the errors [%] on clean test rows: for a problem with two inputs at every
-    minibatch, and with a picture, for any other at every fourth. A rule that fails
+    A row has the errors [%] on clean test rows, and the picture. A rule that fails
     ends, and the others go on. The rules without minibatches are solved anew at every
     fourth minibatch, once every class has occurred.
 
     Parameters
     ----------
     knobs : RaceKnobs, read before each minibatch; the seed counts at the start alone
-    problem : Problem
-    chosen : mapping of label to values; by default :func:`middle_values`
-    hidden : int, hidden units
     rules : sequence of str, the rules that run
     """
-    chosen = middle_values() if chosen is None else chosen
-    chosen = {label: chosen[label] for label in rules if label in chosen}
-    fit, seed, plane = problem.fit, knobs.seed, on_a_plane(problem)
-    models = {k: network(fit, hidden, seed) for k in chosen if k not in SOLVED}
-    steps = {k: step_of(k, model, chosen[k], fit, seed) for k, model in models.items()}
-    for label in [label for label in steps if label != NEWTON]:
-        g = seeded(seed + 2, fit.inputs.device)
-        disturb(models[label], lambda: knobs.gradient_noise, g)
-    g = seeded(seed, fit.inputs.device)
-    (X_read, y_read), ended, latest = (fit.inputs[:0], fit.targets[:0]), [], {}
+    problem, values, seed = spirals(), middle_values(), knobs.seed
+    fit = problem.fit
+    models = {k: network(fit, HIDDEN, seed) for k in rules if k not in SOLVED}
+    steps = {k: step_of(k, model, values[k], fit, seed) for k, model in models.items()}
+    for label, model in models.items():
+        if label != NEWTON:
+            disturb(model, lambda: knobs.gradient_noise, seeded(seed + 2))
+    g, latest = seeded(seed), {}
+    X_read, y_read = fit.inputs[:0], fit.targets[:0]
     for step in count(1):
         X, y = draw(fit, knobs, g)
         X_read, y_read = (torch.cat(p)[-WINDOW:] for p in ((X_read, X), (y_read, y)))
-        for label in [label for label in steps if label not in ended]:
+        for label in list(steps):
             try:
                 steps[label](X, y)
             except FAILURES:
-                ended.append(label)
-        looked = step % EVERY == 0 or step == 1
-        if looked and len(y_read.unique()) == problem.classes:
+                del steps[label]
+        if step % EVERY == 1 and len(y_read.unique()) == problem.classes:
             read = replace(fit, inputs=X_read, targets=y_read)
-            latest = solved(read, hidden, chosen, seed)
-        row = {"step": step, "ended": ", ".join(ended)}
-        if looked or plane:
-            outputs = {k: model.eval() for k, model in models.items() if k not in ended}
-            outputs |= latest
-            row |= (found := errors(outputs, problem.test))
-            if plane and outputs:
-                points, labels = (part[-SHOWN:].cpu() for part in (X_read, y_read))
-                parts = found, points.numpy(), labels.numpy()
-                row["pictures"] = Regions(_classes(outputs, X_read), *parts)
-        yield row
+            latest = solved(read, {k: values[k] for k in rules if k in SOLVED}, seed)
+        now = regions(
+            {label: models[label] for label in steps} | latest,
+            problem.test,
+            X_read,
+            y_read,
+        )
+        ended = ", ".join(label for label in models if label not in steps)
+        yield {"step": step, "ended": ended, "pictures": now} | now.errors
 
 
 def step_of(
@@ -203,14 +186,14 @@ def step_of(
 ) -> Callable[[Tensor, Tensor], None]:
     """Return a function that takes one step of a rule on a minibatch."""
     if name == NEWTON:
-        g = seeded(seed, next(model.parameters()).device)
-        newton = hessian_free.HessianFree(model, **KRYLOV | values, generator=g)
+        newton = hessian_free.HessianFree(
+            model, **KRYLOV | values, generator=seeded(seed)
+        )
         classes = fit.outputs  # a minibatch may lack the last of them
         return lambda X, y: newton.step(X, one_hot(y, classes).to(X.dtype))
     training = clipped_outside(CLASSIFIERS[name].training, model, values)
 
     def step(X: Tensor, y: Tensor) -> None:
-        model.train()
         training.optimizer.zero_grad()
         loss = training.loss(model(X), y)
         loss.backward()
@@ -223,65 +206,32 @@ def step_of(
 
 def draw(fit: Labelled, knobs: RaceKnobs, g: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw a fresh minibatch with fresh noise."""
-    options = {"generator": g, "device": g.device}
-    chosen = torch.randint(len(fit.targets), (knobs.batch,), **options)
+    chosen = torch.randint(len(fit.targets), (knobs.batch,), generator=g)
     X, y = fit.inputs[chosen], fit.targets[chosen]
-    X = X + knobs.input_noise * torch.randn(X.shape, **options).to(X)
+    X = X + knobs.input_noise * torch.randn(X.shape, generator=g)
     return X, noisy_labels(y, knobs.label_noise, g, fit.outputs)
 
 
 def solved(
-    read: Labelled, hidden: int, chosen: Values, seed: int
+    read: Labelled, values: Mapping[str, Mapping[str, float]], seed: int
 ) -> dict[str, Outputs]:
     """Return the outputs of the rules without minibatches. A failure has none."""
-    sizes, outputs = Sizes(passes=4, batch=1, hidden=hidden), {}
-    for label in [label for label in SOLVED if label in chosen]:
+    sizes, outputs = Sizes(passes=4, batch=1, hidden=HIDDEN), {}
+    for label, chosen in values.items():
         try:
-            *_, last = CLASSIFIERS[label].run(read, sizes, chosen[label], seed)
+            *_, last = CLASSIFIERS[label].run(read, sizes, chosen, seed)
             outputs[label] = last[-1]
         except FAILURES:
             pass
     return outputs
 
 
-def data_rows(
-    knobs: RaceKnobs,
-    given: Callable[[], Problem],
-    chosen: Values | None = None,
-    hidden: int = 32,
-) -> Iterator[dict]:
-    """Yield the rows of :func:`race_rows` on given data, cut into classes."""
-    whole = in_classes(given())
-    test = rows(whole.test, slice(LIVE_TEST))
-    yield from race_rows(knobs, replace(whole, test=test), chosen, hidden)
-
-
-def opening(
-    knobs: RaceKnobs,
-    problem: Problem,
-    _chosen: Values | None = None,
-    hidden: int = 32,
-    *,
-    rules: Sequence[str] = ALL,
-) -> Regions | None:
-    """Return the first minibatch, and the network that minibatch rules begin with.
-
-    None for a problem with more than two inputs, which no plane shows.
-    """
-    fit, seed = problem.fit, knobs.seed
-    if not on_a_plane(problem):
-        return None
-    X, y = draw(fit, knobs, seeded(seed, fit.inputs.device))
-    model = network(fit, hidden, seed)
+def opening(knobs: RaceKnobs, *, rules: Sequence[str] = ALL) -> Regions:
+    """Return the first minibatch, and the network that minibatch rules begin with."""
+    problem, seed = spirals(), knobs.seed
+    model = network(problem.fit, HIDDEN, seed)
     begun = {label: model for label in rules if label not in SOLVED}
-    parts = errors(begun, problem.test), X.cpu().numpy(), y.cpu().numpy()
-    return Regions(_classes(begun, X), *parts)
-
-
-@torch.no_grad()
-def _classes(outputs: Mapping[str, Outputs], like: Tensor) -> dict:
-    plane = PLANE.to(like)
-    return {label: class_cells(rule(plane)) for label, rule in outputs.items()}
+    return regions(begun, problem.test, *draw(problem.fit, knobs, seeded(seed)))
 
 
 CAPTION = (
@@ -304,15 +254,13 @@ def picture(
     All planes lie on one pair of axes, as one map: nine pairs would take a page longer
     to draw than all that they show.
     """
-    wide = _corner(min(len(rules), ACROSS) - 1, rules)[0] + SIDE
+    columns = min(len(rules), ACROSS)
+    wide = _corner(columns - 1, rules)[0] + SIDE
     high = _corner(0, rules)[1] + SIDE
     made = layout(height=HEIGHT if len(rules) > ACROSS else LOW)
     made |= {"annotations": [], "uirevision": True, "showlegend": False}
     made["margin"] |= {"l": 10, "r": 36, "t": 46, "b": 10}
     made["modebar"] = {"orientation": "v"}  # beside the planes, off their titles
-    words = f"{panel_text('Regions', '', '', ())}. {', '.join(rules)}. {CAPTION}"
-    least = min(len(rules), ACROSS) * COLUMN
-    made["meta"] = {"caption": CAPTION, "alt": words, "least": least}
     for name, size in (("xaxis", wide), ("yaxis", high)):
         made[name] = PLAIN | {"range": [-0.5, size - 0.5], "showticklabels": False}
     for i, label in enumerate(rules):
@@ -321,7 +269,11 @@ def picture(
         corner |= {"xanchor": "left", "yanchor": "bottom"}
         title = panel_title(_title(label, now, before), corner)
         made["annotations"].append(title | {"align": "left"})
-    return {"data": _planes(now, rules, (high, wide)) if now else [], "layout": made}
+    drawn = _planes(now, rules, (high, wide)) if now else []
+    words = [f"Regions of {', '.join(rules)}"]
+    figure = describe({"data": drawn, "layout": made}, CAPTION, words)
+    made["meta"]["least"] = columns * COLUMN
+    return figure
 
 
 def _corner(i: int, rules: Sequence[str]) -> tuple[int, int]:
@@ -333,11 +285,11 @@ def _corner(i: int, rules: Sequence[str]) -> tuple[int, int]:
 
 def _title(label: str, now: Regions | None, before: Regions | None) -> str:
     """Name the rule; below it, its error now, and in brackets that of another run."""
-    parts = []
-    if now and label in now.errors:
-        parts.append(f"{now.errors[label]:.0f} %")
-    if before and label in before.errors:
-        parts.append(f"({before.errors[label]:.0f} %)")
+    parts = [
+        words.format(run.errors[label])
+        for run, words in ((now, "{:.0f} %"), (before, "({:.0f} %)"))
+        if run and label in run.errors
+    ]
     return f"{label}<br>{' '.join(parts)}"
 
 
@@ -393,16 +345,6 @@ RACE = Experiment(
     playable={"label_noise": (0.0, 0.5)},
     picture=picture,
     opening=opening,
-)
-
-
-RACE_ON_DATA = replace(
-    RACE,
-    name="race-on-data",
-    rows=data_rows,
-    picture=None,
-    opening=None,
-    playable={},
 )
 
 

@@ -5,12 +5,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from labkit.lab.books.compare import middle_values, wrong
 from labkit.lab.books.rules import CLASSIFIERS
-from labkit.lab.panels.figures.captions import Figure, describe, panel_text
-from labkit.lab.panels.figures.theme import COLOURS, axis, layout
+from labkit.lab.books.shared import judged
+from labkit.lab.panels.figures.captions import Figure
+from labkit.lab.panels.figures.planes import dots, planes, put
+from labkit.lab.panels.figures.theme import COLOURS
 from labkit.lab.panels.measured import Finding, Measurement
 from labkit.lab.problem import load_problem, squared_error
 from labkit.lab.race import Race, View, race_figure, race_rows, spread
@@ -99,9 +102,7 @@ def ends(rows: pd.DataFrame) -> pd.DataFrame:
 def gap_of(rows: pd.DataFrame, worse: str, better: str) -> Finding:
     """Judge by how much larger one rule's last error is, paired by the seeds."""
     last = Race(rows).last().pivot(index="seed", columns="label", values="error")
-    gaps = last[worse] - last[better]
-    gap, error = float(gaps.mean()), float(gaps.std() / math.sqrt(len(gaps)))
-    return Finding(f"the gap is {gap:.1f} ± {error:.1f} points", gap, error)
+    return judged("the gap is {} points", last[worse] - last[better])
 
 
 def race_drawn(rows: pd.DataFrame) -> Figure:
@@ -165,28 +166,22 @@ def momentum_suffers(rows: pd.DataFrame) -> Finding:
 
 def noise_drawn(rows: pd.DataFrame) -> Figure:
     """Draw the last error of each rule, without noise and with each kind."""
-    found = under_noise(rows)
-    data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": kind.replace("_", " "),
-            "x": found[kind].tolist(),
-            "y": found.index.tolist(),
-            "marker": {"color": COLOURS[place], "size": 10, "symbol": symbol},
-        }
-        for place, (kind, symbol) in enumerate(zip(found, SYMBOLS, strict=True))
-    ]
-    made = layout(height=420)
-    made["xaxis"] = axis("test error") | {"type": "log"}
-    made["yaxis"] = {"categoryorder": "array", "automargin": True}
-    made["yaxis"]["categoryarray"] = found.index.tolist()[::-1]
-    caption = (
-        "Rules from the fewest errors under noise on the labels to the most. A rule "
-        "without gradients has no mark for noise on them."
+    found = under_noise(rows)[::-1]  # the best one on top
+    places = range(len(found))
+    figure = planes(
+        ["Errors under noise"],
+        ["test error"],
+        [""],
+        [((0, found.max(axis=None)), (-0.5, len(found) - 0.5))],
+        caption="Rules from the fewest errors under noise on the labels to the most. A "
+        "rule without gradients has no mark for noise on them.",
     )
-    words = [panel_text("Errors under noise", "rule", "test error")]
-    return describe({"data": data, "layout": made}, caption, words)
+    names = {"tickvals": [*places], "ticktext": [*found.index], "automargin": True}
+    figure["layout"]["yaxis"] |= names
+    for place, (kind, symbol) in enumerate(zip(found, SYMBOLS, strict=True)):
+        marks = np.c_[found[kind], places]
+        put(figure, 0, [dots(marks, COLOURS[place], kind, size=10, symbol=symbol)])
+    return figure
 
 
 RACE_NOISY = Measurement(

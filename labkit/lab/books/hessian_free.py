@@ -20,7 +20,7 @@ from labkit.lab.books.hessian_free_training import (
     Training,
     load_images,
 )
-from labkit.lab.books.shared import judged
+from labkit.lab.books.shared import judged, live_knob, noise_knob, seed_knob
 from labkit.lab.panels import Experiment, Lines, curves, image_rows, knob
 from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.measured import Finding, Measurement
@@ -29,28 +29,25 @@ from labkit.theorems.hessian_free import normal_map, normal_rhs
 
 IMAGES = 16  # test images whose reconstructions are shown
 
-_live = partial(knob, restart=False)
-
 
 @dataclass(frozen=True)
 class TrainingKnobs:
     """The knobs of SHF while it trains; ``look_for`` describes the digits."""
 
     # fmt: off
-    theta: float = _live(
+    theta: float = live_knob(
         0.5, low=0.05, high=0.95, step=0.05, unit="relative", about="the batch: n",
         help="noise tolerated in the gradient",
         look_for="The bound of the variance test: a low one soon fills the batch.")
-    input_noise: float = _live(
-        0.0, low=0.0, high=0.5, step=0.02, unit="sd",
-        about="the gradient's noise: noise",
+    input_noise: float = noise_knob(
+        0.0, restart=False, about="the gradient's noise: noise",
         help="on the next batches; targets stay clean",
         look_for="At 0.3 the gradient's noise is seven times as high; the batch grows.")
-    damping_decay: float = _live(
+    damping_decay: float = live_knob(
         0.8, low=0.5, high=0.99, step=0.01, unit="factor", about="the damping: damping",
         help="of lambda, at steps that the model predicted well",
         look_for="How fast the damping falls; at 0.99 f is 2.5 after 30 steps.")
-    max_batch_size: int = _live(
+    max_batch_size: int = live_knob(
         650, low=2, high=6000, label="largest batch", unit="rows",
         help="at most all training rows",
         look_for="The batch stops growing there; if that is small, so does the error.")
@@ -62,8 +59,8 @@ class TrainingKnobs:
         1.0, low=0.01, high=30.0, log=True, label="damping lambda_1",
         help="what a run begins with",
         look_for="At 30 the error falls slowly; at 0.01 it is lower only at first.")
-    seed: int = knob(
-        0, low=0, high=99, help="of weights, batches and noise",
+    seed: int = seed_knob(
+        help="of weights, batches and noise",
         look_for="How much is chance: seeds 0, 1 and 2 end apart.")
     # fmt: on
 

@@ -1,15 +1,16 @@
 """Bowls of batches round two weights, and how their bottoms draw together."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.lab.books.shared import place_of
+from labkit.lab.books.shared import noise_knob, place_dragged, place_of, seed_knob
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.planes import (
@@ -30,7 +31,6 @@ ROWS, TRUE, START = 400, (1.2, -0.6), np.array([-1.4, 1.6])
 WIDE, GRID = 3.0, 31  # of the plane of the weights
 MIX = ((1.2, 0.7), (0.0, 0.5))  # of the inputs, which makes a valley
 OTHERS, DRAWN = 60, 6  # batches besides the one of the step; those whose bowl is drawn
-SIZES = 5, 10, 20, 40, 80, 160, 320  # of batches whose bottoms are compared
 LEVEL = 0.1  # of the lines that show a bowl, as a share of its depth
 STEP, OTHER, YOURS = colour_of("Hessian-free"), COLOURS[5], COLOURS[4]
 
@@ -47,11 +47,11 @@ class BowlKnobs:
     damping: float = knob(
         0.1, low=0.01, high=3.0, log=True, label="damping lambda", help="of the step",
         look_for="Are the bowls rounder, the steps shorter and the bottoms closer?")
-    noise: float = knob(
-        0.3, low=0.0, high=1.0, step=0.05, unit="sd", help="on the targets",
+    noise: float = noise_knob(
+        0.3, help="on the targets",
         look_for="How many rows bring the bottoms as close as they were?")
-    seed: int = knob(
-        0, low=0, high=99, help="of data and batches",
+    seed: int = seed_knob(
+        help="of data and batches",
         look_for="Other batches: do the steps point elsewhere?")
     guess: str = knob(
         "-1.4 1.6", label="your dot", help="two weights; drag the purple square",
@@ -69,7 +69,7 @@ class Bowl(NamedTuple):
     gradient: np.ndarray  # (2,) of this batch
     curvature: np.ndarray  # (1 + OTHERS, 2, 2) of the damped bowls, this batch's first
     lowest: np.ndarray  # (1 + OTHERS, 2)
-    spread: np.ndarray  # (sizes, 2) rows of a batch, and how far the bottoms lie apart
+    n: int  # rows of a batch
     guess: np.ndarray  # (2,) the reader's dot, which begins at the weights
 
 
@@ -125,10 +125,6 @@ def bowl_rows(knobs: BowlKnobs) -> Iterator[dict]:
     """Yield the one row: the bowls of the first step, which is not taken."""
     X, Y, orders = data(knobs.seed, knobs.noise)
     B, gradient, lowest = bowls(X, Y, orders[:, : knobs.n], knobs.damping)
-    spread = []
-    for n in (*SIZES, knobs.n):
-        _, _, others = bowls(X, Y, orders[1:, :n], knobs.damping)
-        spread.append((n, float(others.var(0).sum().sqrt())))
     ticks = torch.linspace(-WIDE, WIDE, GRID, dtype=X.dtype)
     errors = output(X, torch.cartesian_prod(ticks, ticks)) - Y
     made = Bowl(
@@ -136,19 +132,12 @@ def bowl_rows(knobs: BowlKnobs) -> Iterator[dict]:
         gradient=gradient[0].numpy(),
         curvature=B.numpy(),
         lowest=lowest.numpy(),
-        spread=np.array(spread),
+        n=knobs.n,
         guess=place_of("guess", knobs.guess, WIDE),
     )
+    spread = float(lowest[1:].var(0).sum().sqrt())
     gap = math.dist(made.guess, made.lowest[0])
-    yield {"step": 1, "spread": spread[-1][1], "gap": gap, "pictures": made}
-
-
-def dragged(
-    _now: Bowl, _knobs: BowlKnobs, _name: str, _index: int, point: Sequence[float]
-) -> dict[str, str]:
-    """Return the knob of the reader's dot."""
-    first, second = np.clip(point, -WIDE, WIDE)
-    return {"guess": f"{first:.2f} {second:.2f}"}
+    yield {"step": 1, "spread": spread, "gap": gap, "pictures": made}
 
 
 CAPTION = (
@@ -160,24 +149,19 @@ CAPTION = (
 
 
 def picture(now: Bowl | None, before: Bowl | None) -> dict:
-    """Draw the plane of the two weights, and how far the bottoms lie apart."""
+    """Draw the plane of the two weights."""
     figure = planes(
-        ["Weights: bowls of batches", "How far apart"],
-        ["first weight", "rows n of a batch"],
-        ["second weight", "distance of bottoms from their middle"],
-        [((-WIDE, WIDE),) * 2, ((0, 1), (0, 1))],
+        ["Bowls of batches"],
+        ["first weight"],
+        ["second weight"],
+        [((-WIDE, WIDE),) * 2],
         caption=CAPTION,
         height=412,  # what stands below it is high, too
-        widths=[0.66, 0.34],
     )
-    for name, ends in {"xaxis2": (2, ROWS), "yaxis2": (0.01, 10)}.items():
-        look = {"type": "log", "range": np.log10(ends).tolist(), "tickformat": "~g"}
-        figure["layout"][name] |= look | {"dtick": 1}
     if before:
         put(figure, 0, [dots(before.lowest, GHOST, EARLIER, size=4)])
     if now:
         put(figure, 0, _weights(now))
-        put(figure, 1, _spread(now))
     return figure
 
 
@@ -185,12 +169,11 @@ def _weights(now: Bowl) -> list[dict]:
     ticks = np.linspace(-WIDE, WIDE, GRID)
     edges = [
         level_line(now, i, OTHER, "other batches' bowls", width=1)
-        | {"showlegend": i == 1, "legendgroup": "others"}
         for i in range(1, DRAWN + 1)
     ]
     gap = [now.lowest[0], now.guess] if (now.guess != START).any() else []
     return [
-        contours(ticks, ticks, now.loss, "loss of all rows") | {"showlegend": False},
+        contours(ticks, ticks, now.loss, ""),
         *edges,
         level_line(now, 0, COLOURS[0], "this batch's bowl", width=3),
         dots(now.lowest[1:], OTHER, "their bottoms", size=5),
@@ -209,18 +192,6 @@ def level_line(now: Bowl, index: int, colour: str, name: str, **line: float) -> 
     return ellipse(now.lowest[index], spread, 1.0, colour, name, **line)
 
 
-def _spread(now: Bowl) -> list[dict]:
-    """Draw the spread by the size of a batch, and the law of the root."""
-    n, (first, apart) = np.array([2.0, ROWS]), now.spread[1]
-    law = np.c_[n, apart * np.sqrt(first / n)]
-    shown = now.spread[now.spread[:, 1] > 1e-9]  # of all rows there is one batch
-    return [
-        path(law, INK, "1/sqrt(n)", dash="dot"),
-        path(shown[shown[:, 0].argsort()], OTHER, "distance"),
-        dots(now.spread[-1], OTHER, "this size", size=10),
-    ]
-
-
 def _status(row: dict) -> str:
     now = row["pictures"]
     (a, b), (_, c) = now.curvature[0]
@@ -230,7 +201,7 @@ def _status(row: dict) -> str:
         rf"-\begin{{pmatrix}} {a:.3f} & {b:.3f} \\ {b:.3f} & {c:.3f} \end{{pmatrix}}"
         rf"^{{-1}} \begin{{pmatrix}} {down:.3f} \\ {across:.3f} \end{{pmatrix}} = "
         rf"({first:.2f}, {second:.2f})$; the bottoms of other batches of "
-        f"{now.spread[-1][0]:.0f} lie {row['spread']:.2g} from their middle"
+        f"{now.n} lie {row['spread']:.2g} from their middle"
     )
     if (now.guess != START).any():
         text += f"; your dot is {row['gap']:.2f} from this bottom"
@@ -247,5 +218,5 @@ BOWL = Experiment(
     front=("n", "damping", "noise"),
     playable={"n": (5, 20, 80, 320), "damping": (0.1, 1.0)},
     picture=picture,
-    drag=dragged,
+    drag=partial(place_dragged, low=-WIDE, high=WIDE),
 )

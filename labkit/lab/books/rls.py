@@ -1,8 +1,9 @@
-"""Notebook 01: the opening, the second step by hand, and the live experiment."""
+"""Notebook 01: the opening and the live experiment."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from labkit.errors import DivergedError
-from labkit.instruments import GradientNoise, angle, best_ratio, gradient_cosine
+from labkit.instruments import GradientNoise, angle, gradient_cosine
 from labkit.lab.books.rls_training import (
     CONSTANTS,
     METHODS,
@@ -18,7 +19,14 @@ from labkit.lab.books.rls_training import (
     network,
     trainable,
 )
-from labkit.lab.books.shared import place_of
+from labkit.lab.books.shared import (
+    labels_knob,
+    live_knob,
+    noise_knob,
+    place_dragged,
+    place_of,
+    seed_knob,
+)
 from labkit.lab.panels import Experiment, Lines, knob
 from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.planes import (
@@ -34,7 +42,7 @@ from labkit.lab.panels.figures.planes import (
 )
 from labkit.lab.panels.figures.theme import INK, colour_of
 from labkit.lab.problem import Problem, seeded, with_noise
-from labkit.rls import RLS, rls_step, update
+from labkit.rls import RLS, rls_step
 from labkit.rls.train import Settings
 from labkit.rls.update import Residuals
 
@@ -61,10 +69,10 @@ class EllipseKnobs:
         1.5, low=0.0, high=3.0, step=0.5, label="mean input", unit="sd",
         help="how far the inputs lie from 0",
         look_for="At 0 there is no valley, and nothing for P to switch off.")
-    noise: float = knob(
-        0.3, low=0.0, high=2.0, step=0.1, unit="sd", help="on the targets",
+    noise: float = noise_knob(
+        0.3, help="on the targets",
         look_for="Which path trembles at the end?")
-    seed: int = knob(0, low=0, high=99, help="of the data", look_for="Is it chance?")
+    seed: int = seed_knob(help="of the data", look_for="Is it chance?")
     start: str = knob(
         "1.9 0.9", help="of both paths: two weights; drag the square",
         look_for="Begin on the valley's floor: is SGD still worse?")
@@ -116,7 +124,7 @@ def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
                 gradient(weights[name], X[rows], y[rows]) for name in ("RLS", "SGD")
             )
             weights["SGD"] -= rate * other
-            h = update.rls_step(theta, P, x_mean, slope, mean_weight=k, lr=rate)
+            h = rls_step(theta, P, x_mean, slope, mean_weight=k, lr=rate)
             paths = {
                 name: np.concatenate([paths[name], at]) for name, at in weights.items()
             }
@@ -141,18 +149,6 @@ def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
 def gradient(theta: Tensor, X: Tensor, y: Tensor) -> Tensor:
     """Return the gradient (1, 2) of the mean squared error over two, (57)."""
     return (theta @ X.T - y.T) @ X / len(X)
-
-
-def dragged(
-    _now: Ellipse,
-    _knobs: EllipseKnobs,
-    _name: str,
-    _index: int,
-    point: Sequence[float],
-) -> dict[str, str]:
-    """Return the knob of the start, which a hand has dragged."""
-    first, second = np.clip(point, -BESIDE, BESIDE)
-    return {"start": f"{first:.2f} {second:.2f}"}
 
 
 CAPTION = (
@@ -183,7 +179,7 @@ def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
         drawn = _weights(now)
     if before:
         drawn.append(path(before.paths["RLS"], GHOST, EARLIER))
-    put(figure, 1, [trace | {"showlegend": True} for trace in drawn])
+    put(figure, 1, drawn)
     return figure
 
 
@@ -225,24 +221,8 @@ ELLIPSE = Experiment(
     front=("mean_weight", "lr", "mean"),
     playable={"mean_weight": (0.1, 1.0, 3.0, 10.0), "lr": (0.1, 0.2, 0.6, 1.0)},
     picture=picture,
-    drag=dragged,
+    drag=partial(place_dragged, low=-BESIDE, high=BESIDE),
 )
-
-
-# The second step of the worked example
-
-START = (-1.0, 0.6)  # the weights
-
-
-def second_step() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return weights (1, 2), P (2, 2), mean input (2,) and gradient (1, 2).
-
-    P is what the worked example's first step has made of the identity.
-    """
-    theta, P = torch.tensor([START], dtype=torch.float64), torch.eye(2).double()
-    x_mean, gradient = theta.new_tensor([2, 1]), theta.new_tensor([[-2, 0]])
-    rls_step(theta.clone(), P, x_mean, gradient, mean_weight=0.3)
-    return theta, P, x_mean, gradient
 
 
 # The live experiment
@@ -251,9 +231,8 @@ def second_step() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def watcher(rls: RLS) -> Callable[[], dict[str, float]]:
     """Return a function for `train` that measures the first block of RLS.
 
-    It measures h, the angle of this mean input to the running mean [degrees], the
-    cosine between the preconditioned and the plain gradient, and the best-fitting k if
-    inputs are kept. It changes nothing.
+    It measures h, the angle of this mean input to the running mean [degrees], and the
+    cosine between the preconditioned and the plain gradient. It changes nothing.
     """
     total = torch.zeros(())
 
@@ -261,22 +240,16 @@ def watcher(rls: RLS) -> Callable[[], dict[str, float]]:
     def watch():
         nonlocal total
         each = rls.pending()[0]
-        G, mean, fitting = each.gradient, each.x_mean, {}
-        if isinstance(G, Residuals):  # in the place of a formed gradient
-            X = torch.nn.functional.pad(G.X[:-1, :-1], (0, 1), value=1)
-            fitting, G = {"best k": float(best_ratio(X)[0])}, G.formed()
+        G, mean = each.gradient, each.x_mean
+        G = G.formed() if isinstance(G, Residuals) else G
         total = mean + total.to(mean)
-        return fitting | {
+        return {
             "h": float(each.h),
             "angle": float(angle(mean, total)),
             "cosine": float(gradient_cosine(G @ each.state["P"], G)),
         }
 
     return watch
-
-
-LIVE = ("mean_weight", "lr", "forgetting")  # options of RLS
-CLIP = CONSTANTS["FC"]["clip"]
 
 
 @dataclass(frozen=True)
@@ -288,32 +261,31 @@ class Knobs:
         "RLS+M+R", choices=METHODS, help="+M with momentum, +R with L1",
         about="the loss: loss",
         look_for="Whose loss falls fastest? Adam and SGD have no P to look at.")
-    mean_weight: float = knob(
-        0.1, low=1e-3, high=100.0, log=True, label="mean weight k", restart=False,
+    mean_weight: float = live_knob(
+        0.1, low=1e-3, high=100.0, log=True, label="mean weight k",
         about="the cosine: cosine",
         look_for="100: watch h, and how the cosine falls further.")
-    lr: float = knob(
-        1.0, low=0.01, high=10.0, log=True, label="step factor eta", restart=False,
+    lr: float = live_knob(
+        1.0, low=0.01, high=10.0, log=True, label="step factor eta",
         about="the loss: loss", look_for="10: how many steps until the loss runs away?")
-    forgetting: float = knob(
-        1.0, low=0.9, high=1.0, step=0.001, label="forgetting lambda", restart=False,
+    forgetting: float = live_knob(
+        1.0, low=0.9, high=1.0, step=0.001, label="forgetting lambda",
         look_for="Below 1: wait, and see how the run ends.")
-    batch: int = knob(
-        128, low=8, high=256, step=8, unit="images", restart=False,
+    batch: int = live_knob(
+        128, low=8, high=256, step=8, unit="images",
         about="the gradient's noise: noise",
         look_for="8: watch the gradient's variance and the angle.")
-    label_noise: float = knob(
-        0.0, low=0.0, high=0.8, step=0.05, help="share of labels drawn at random",
-        restart=False, about="the loss: loss",
+    label_noise: float = labels_knob(
+        restart=False, about="the loss: loss", help="labels drawn at random",
         look_for="What loses more: the loss, or accuracy on clean labels?")
-    seed: int = knob(
-        0, low=0, high=99, help="weights, order, noise",
+    seed: int = seed_knob(
+        help="weights, order, noise",
         look_for="Chance: how far apart do two seeds end?")
     # fmt: on
 
 
 def training_rows(
-    settings: Knobs, read: Callable[[], Problem], hidden: int | None = None
+    settings: Knobs, read: Callable[[], Problem], hidden: int
 ) -> Iterator[dict]:
     """Train an FC network of ``hidden`` units, and yield a row for each step.
 
@@ -325,26 +297,34 @@ def training_rows(
     problem = replace(clean, fit=replace(clean.fit, targets=labels))
     torch.manual_seed(seed)
     model = network(problem, hidden=hidden)
-    training = make_training(settings.method, model, clip=CLIP, on_failure="reset")
+    training = make_training(
+        settings.method, model, **CONSTANTS["FC"], on_failure="reset"
+    )
     rls, size = training.rls, Settings()
     noise = GradientNoise(model, layers=trainable(model)[:1])
 
     def turn():
         for group in rls.param_groups if rls else ():
-            group.update({name: getattr(settings, name) for name in LIVE})
+            group["mean_weight"], group["lr"] = settings.mean_weight, settings.lr
+            group["forgetting"] = settings.forgetting
         size.batch_size = min(settings.batch, len(labels))
         noisy = with_noise(clean, label_noise=settings.label_noise, seed=seed)
         labels.copy_(noisy.fit.targets)
 
     watch = watcher(rls) if rls else None
-    clipped, step = 0, 0
+    step = 0
     turn()
     try:
         for record in training.run(
-            model, problem, seed=seed, epochs=300, batch_size=size, watch=watch
+            model,
+            problem,
+            generator=seeded(seed),
+            epochs=300,
+            batch_size=size,
+            watch=watch,
         ):
-            clipped, step = clipped + record.clipped, record.step
-            row = {"step": step, "loss": record.loss, "clipped": clipped}
+            step = record.step
+            row = {"step": step, "loss": record.loss}
             if record.test_accuracy is not None:
                 row["accuracy"] = 100 * record.test_accuracy
             row |= record.watched or {}
@@ -352,7 +332,7 @@ def training_rows(
             yield row
             turn()
     except DivergedError as error:
-        yield {"step": step + 1, "clipped": clipped, "note": str(error)}
+        yield {"step": step + 1, "note": str(error)}
 
 
 def _noise(noise: GradientNoise) -> dict:
@@ -368,7 +348,7 @@ def _live_status(row) -> str:
     if "note" in row:
         return row["note"]
     right = f", test {row['accuracy']:.1f} %" if "accuracy" in row else ""
-    return f"loss {row['loss']:.4f}, {row['clipped']} steps clipped{right}"
+    return f"loss {row['loss']:.4f}{right}"
 
 
 SCALES = {"scale": "noise scale", "batch": "batch"}
@@ -378,7 +358,6 @@ PANELS = (
     Lines(("h",), "Normaliser h (1 is lambda)", "h"),
     Lines(("cosine",), "Gradient and gradient times P", "cosine"),
     Lines(("angle",), "Mean input to running mean", "degrees"),
-    Lines(("best k",), "Best-fitting k", "k"),
     Lines(("noise",), "Variance of the gradient", "L2 norm²", log=True),
     Lines(SCALES, "Noise scale, and the batch", "images", log=True),
 )

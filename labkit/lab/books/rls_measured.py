@@ -19,7 +19,7 @@ from labkit.lab.books.shared import judged
 from labkit.lab.panels import image_rows
 from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.measured import Finding, Measurement
-from labkit.lab.problem import Problem, load_problem
+from labkit.lab.problem import Problem, load_problem, seeded
 from labkit.lab.race import Race, View, race_figure, race_rows, spread
 from labkit.rls.train import Record
 
@@ -51,10 +51,10 @@ def looks(
 
     def run(name: str, seed: int) -> Looks:
         torch.manual_seed(seed)
-        model = network(problem, "FC", hidden)
+        model = network(problem, hidden=hidden)
         training = make_training(name, model, **CONSTANTS["FC"])
         records = training.run(
-            model, problem, seed=seed, epochs=epochs, batch_size=batch
+            model, problem, generator=seeded(seed), epochs=epochs, batch_size=batch
         )
         return look(training, records, problem)
 

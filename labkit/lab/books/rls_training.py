@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from labkit.lab.problem import Problem, seeded
+from labkit.lab.problem import Problem
 from labkit.rls import RLS, AveragedRLS, Hybrid, KailathRLS, RunningMeanRLS
 from labkit.rls.inputs import KINDS as TRAINABLE
 from labkit.rls.train import Record, train
@@ -101,16 +101,13 @@ def network(
 ) -> nn.Module:
     """Make the paper's network, with weights from torch's global generator.
 
-    It has CONV layers for CIFAR-10, LSTM layers for words, and FC layers for all other
-    data. ``hidden`` is the number of units, by default 512; CIFAR-10 needs none.
+    ``layers`` are CONV for CIFAR-10, LSTM for words, and FC for all other data;
+    ``hidden`` is the number of units, by default 512, and CIFAR-10 needs none.
     """
-    wanted = {"cifar10": "CONV", "imdb": "LSTM"}.get(problem.name, "FC")
-    if layers != wanted:
-        raise ValueError(f"{problem.name} goes with {wanted} layers, got {layers!r}")
     data, classes, hidden = problem.fit, problem.classes, hidden or 512
-    if wanted == "CONV":
+    if layers == "CONV":
         made = vgg5()
-    elif wanted == "LSTM":
+    elif layers == "LSTM":
         made = SequenceClassifier(128, hidden, classes, vocabulary=len(data.vocabulary))
     else:
         made = dense_network(data.inputs.shape[1], hidden, classes)
@@ -135,15 +132,12 @@ class TrainingSetup:
         self,
         model: nn.Module,
         problem: Problem,
-        *,
-        generator: torch.Generator | None = None,
-        seed: int = 0,
         **options,
     ) -> Iterator[Record]:
         """Train by :func:`labkit.rls.train` on a problem, and test after each epoch.
 
-        ``generator``, or else a new one from ``seed``, determines the order of samples;
-        ``options`` are those of :func:`labkit.rls.train`.
+        ``options`` are those of :func:`labkit.rls.train`; the ``generator`` determines
+        the order of samples.
         """
         fit, test = problem.fit, problem.test
         return train(
@@ -153,7 +147,6 @@ class TrainingSetup:
             fit.targets,
             loss=self.loss,
             max_grad_norm=self.max_grad_norm,
-            generator=generator or seeded(seed),
             test=(test.inputs, test.targets),
             **options,
         )
@@ -188,7 +181,7 @@ def make_training(
     name: str,
     model: nn.Module,
     *,
-    clip: float,
+    clip: float | None,
     lr: float = 1.0,
     adam_lr: float = 1e-3,
     l1: float = 1e-5,

@@ -19,6 +19,7 @@ from labkit.lab.books.rtrl_training import (
     noise_numbers,
     train_network,
 )
+from labkit.lab.books.shared import seed_knob
 from labkit.lab.datasets import Text
 from labkit.lab.panels import Experiment, Lines, knob
 from labkit.lab.panels.figures.images import EARLIER
@@ -64,8 +65,8 @@ class CloudKnobs:
     hidden: int = knob(
         16, choices=(4, 8, 16), unit="units", help="of the network",
         look_for="Does OK need more terms for more units?")
-    seed: int = knob(
-        0, low=0, high=99, label="draw the signs again",
+    seed: int = seed_knob(
+        label="draw the signs again",
         look_for="Which dots move, and does their mean?")
     # fmt: on
 
@@ -238,8 +239,9 @@ class WaterKnobs:
     third: float = _bar(0.8, label="third bar", look_for="At 0: is less mixed?")
     fourth: float = _bar(0.5, label="fourth bar", look_for="Does the level rise too?")
     fifth: float = _bar(0.3, label="fifth bar", look_for="At 0: is less mixed?")
-    seed: int = knob(0, low=0, high=99, label="draw the signs again",
-                     look_for="Other signs: is a draw any nearer?")
+    seed: int = seed_knob(
+        label="draw the signs again",
+        look_for="Other signs: is a draw any nearer?")
     # fmt: on
 
 
@@ -369,8 +371,8 @@ class NoiseKnobs:
         16, low=8, high=256, unit="units", help="n",
         about="the noise: relative_variance",
         look_for="The spectrum grows, and OK's relative variance hardly changes.")
-    seed: int = knob(
-        0, low=0, high=99, label="draw the signs again",
+    seed: int = seed_knob(
+        label="draw the signs again",
         look_for="Do the curves move? Their level stays.")
     # fmt: on
 

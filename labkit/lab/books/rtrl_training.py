@@ -1,15 +1,11 @@
 """Networks and learners by name, and their gradients compared with exact RTRL."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from labkit.clock import Clock
 from labkit.errors import DataError
 from labkit.instruments import gradient_cosine, relative_variance
 from labkit.lab.datasets import Text, load
@@ -21,7 +17,6 @@ from labkit.rtrl import (
     CharStream,
     Learner,
     Readout,
-    Record,
     RHNCell,
     Symbols,
     minimum_variance,
@@ -93,37 +88,6 @@ def train_network(
             recent = bits[-20 * HORIZON :]
             mean = sum(recent) / len(recent)
             yield record.step // HORIZON, Network(cell, readout, mean)
-
-
-class Look(NamedTuple):
-    """The measurements of a training run between two steps."""
-
-    symbols: int  # read so far by each sequence
-    bits: list[float]  # per symbol, of each step since the look before
-    level: int  # of the task's curriculum
-    seconds: float  # of training, so far
-
-
-def looks(
-    records: Iterable[Record], every: int, device: torch.device | str = "cpu"
-) -> Iterator[Look]:
-    """Train, and yield a look every ``every`` steps and at the end.
-
-    Parameters
-    ----------
-    records : iterable of Record, of :func:`labkit.rtrl.train`; it trains as it is read
-    every : int >= 1, steps from one look to the next
-    device : that the training runs on; its clock stands still between two steps
-    """
-    clock, records = Clock(device), iter(records)
-    while True:
-        with clock:
-            seen = list(islice(records, every))
-        if not seen:
-            return
-        losses = torch.stack([record.mean for record in seen]).tolist()  # read at once
-        bits = [loss / math.log(2) for loss in losses]
-        yield Look(seen[-1].symbols, bits, seen[-1].level, clock.seconds)
 
 
 def make_learner(

@@ -17,7 +17,6 @@ from labkit import bpls, hessian_free
 from labkit.check import described
 from labkit.clock import Clock
 from labkit.lab import gauss_newton
-from labkit.lab.books.hessian_free_training import as_sequential, looks
 from labkit.lab.books.rls_training import TrainingSetup, make_training
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import disturb, seeded
@@ -26,7 +25,6 @@ from labkit.rls import loss_mse, train
 
 LOOKS = 12  # at a run by minibatches, closer together at its start
 CLIP = 5.0  # joint norm of the gradient
-ENTROPY = "cross-entropy"
 
 Values = Mapping[str, float]  # what is tuned of a rule
 Looks = Iterator[tuple[float, float, Callable[[Tensor], Tensor]]]  # see Rule
@@ -34,11 +32,6 @@ Network = Callable[[Labelled, int, int], nn.Module]  # of rows, hidden units and
 
 
 # Minibatch by minibatch: the optimisers of torch, RLS and its hybrid
-
-
-def look_at(steps: int) -> set[int]:
-    """Return some of the steps 1 .. steps: dense at first, and the last one."""
-    return {int(step) for step in np.geomspace(1, steps, LOOKS).round()}
 
 
 def optimizer_training(
@@ -81,14 +74,21 @@ def clipped_outside(
     return made
 
 
+def network(fit: Labelled, hidden: int, seed: int) -> nn.Sequential:
+    """Make a network features - hidden tanh - outputs, the same for every rule."""
+    torch.manual_seed(seed)
+    layers = nn.Linear(fit.inputs.shape[1], hidden), nn.Tanh()
+    return nn.Sequential(*layers, nn.Linear(hidden, fit.outputs)).to(fit.inputs)
+
+
 def descend(
     training: Callable[..., TrainingSetup],
-    make: Network,
     fit: Labelled,
     sizes: Sizes,
     values: Values,
     seed: int,
     *,
+    make: Network = network,
     gradient_noise: float = 0.0,
 ) -> Looks:
     """Train ``make``'s network for all passes; look now and then, and at the end.
@@ -104,7 +104,8 @@ def descend(
         made = training(model, clip=CLIP, **values)
     N, batch = len(fit.inputs), min(sizes.batch, len(fit.inputs))
     steps = math.ceil(N / batch)
-    at, seconds = look_at(steps * sizes.passes), 0.0
+    # Dense at first, and at the last step.
+    at, seconds = np.geomspace(1, steps * sizes.passes, LOOKS).round(), 0.0
     records = train(
         model,
         made.optimizer,
@@ -127,24 +128,18 @@ def descend(
 
 
 def by_minibatch(
-    training: Callable[..., TrainingSetup],
-    make: Network,
-    loss: str = "squares",
-    **ranges: tuple[float, float],
+    training: Callable[..., TrainingSetup], **ranges: tuple[float, float]
 ) -> Rule:
     """Return a rule of :func:`descend`."""
-    return Rule(partial(descend, training, make), ranges, loss, training, True)
+    return Rule(partial(descend, training), ranges, training, gradients=True)
 
 
-def optimizer_rule(
-    optimizer: Callable, make: Network | None = None, **ranges: tuple[float, float]
-) -> Rule:
+def optimizer_rule(optimizer: Callable, **ranges: tuple[float, float]) -> Rule:
     """Return a rule for an optimiser of one's own.
 
     Parameters
     ----------
     optimizer : type or callable, see :func:`optimizer_training`
-    make : callable, optional, makes the network; by default :func:`network`
     ranges : (low, high) of each keyword that is tuned, on a logarithmic scale
 
     Raises
@@ -157,8 +152,8 @@ def optimizer_rule(
     Examples
     --------
     >>> rule = optimizer_rule(torch.optim.RMSprop, lr=(1e-4, 1e-2))
-    >>> rule.ranges, rule.loss
-    ({'lr': (0.0001, 0.01)}, 'cross-entropy')
+    >>> rule.ranges
+    {'lr': (0.0001, 0.01)}
     """
     if not callable(optimizer):
         raise TypeError(
@@ -166,8 +161,7 @@ def optimizer_rule(
             f"the model to an optimiser, got {described(optimizer)}: each run has a "
             "model of its own"
         )
-    training = partial(optimizer_training, optimizer)
-    return by_minibatch(training, make or network, ENTROPY, **ranges)
+    return by_minibatch(partial(optimizer_training, optimizer), **ranges)
 
 
 def heavy_ball(model: nn.Module, lr: float) -> torch.optim.SGD:
@@ -195,10 +189,8 @@ def muon(model: nn.Module, lr: float, adam_lr: float) -> Together:
     The output layer is AdamW's, as in the author's program: Muon makes the update of a
     matrix orthogonal, and that is meant for hidden layers.
     """
-    *_, head = (m for m in model.modules() if isinstance(m, nn.Linear))
-    last = {id(p) for p in head.parameters()}
-    hidden = [p for p in model.parameters() if p.ndim == 2 and id(p) not in last]
-    mine = {id(p) for p in hidden}
+    *hidden, _ = (m.weight for m in model.modules() if isinstance(m, nn.Linear))
+    mine = set(map(id, hidden))
     rest = [p for p in model.parameters() if id(p) not in mine]
     return Together(
         torch.optim.Muon(hidden, lr=lr), torch.optim.AdamW(rest, lr=adam_lr)
@@ -206,12 +198,12 @@ def muon(model: nn.Module, lr: float, adam_lr: float) -> Together:
 
 
 def full_batch(
-    make: Network,
     fit: Labelled,
     sizes: Sizes,
     values: Values,
     seed: int,
     *,
+    make: Network = network,
     gradient_noise: float = 0.0,
 ) -> Looks:
     """Train by torch's L-BFGS on all rows at once; each of its steps reads them all.
@@ -241,37 +233,26 @@ def full_batch(
         yield float(step), clock.seconds, model
 
 
-# Networks with one hidden layer, and those that are solved
-
-
-def network(fit: Labelled, hidden: int, seed: int) -> nn.Sequential:
-    """Make a network features - hidden tanh - outputs, the same for every rule."""
-    torch.manual_seed(seed)
-    layers = nn.Linear(fit.inputs.shape[1], hidden), nn.Tanh()
-    return nn.Sequential(*layers, nn.Linear(hidden, fit.outputs)).to(fit.inputs)
+# Hessian-free, and what is solved
 
 
 # The paper's 150, 60 and 100 iterations are for long runs of deep networks.
 KRYLOV = {"maxiter": 20, "miniter": 10, "patience": 5}
 
 
-def as_numbers(fit: Labelled) -> Tensor:
-    """Return the targets as numbers (N, outputs): one-hot if they are labels."""
-    if fit.targets.is_floating_point():
-        return fit.targets
-    return one_hot(fit.targets, fit.outputs).to(fit.inputs.dtype)
-
-
 def newton(
-    make: Network,
-    krylov: Mapping[str, int],
     fit: Labelled,
     sizes: Sizes,
     values: Values,
     seed: int,
+    *,
+    make: Network = network,
+    krylov: Mapping[str, int] = KRYLOV,
 ) -> Looks:
     """Train by Hessian-free on squared errors, one-hot where targets are labels."""
-    X, Y = fit.inputs, as_numbers(fit)
+    X, Y = fit.inputs, fit.targets
+    if not Y.is_floating_point():
+        Y = one_hot(Y, fit.outputs).to(X.dtype)
     model = make(fit, sizes.hidden, seed)
     options = {**krylov, **values, "generator": seeded(seed + 1, X.device)}
     solver = hessian_free.HessianFree(model, **options)
@@ -287,9 +268,10 @@ def newton(
         settings=hessian_free.Settings(max_batch_size=max(n // 2, first)),
         generator=seeded(seed),
     )
-    with_next = lambda r: r.rows + r.n_next  # noqa: E731 the last must leave no room
-    for record, _ in looks(records, with_next, sizes.passes * N + 1):
+    for record in records:
         yield record.rows / N, record.seconds, model
+        if record.rows + record.n_next > sizes.passes * N:  # no room for one more
+            return
 
 
 def with_ones(X: Tensor) -> Tensor:
@@ -380,58 +362,21 @@ def broad(fit: Labelled, sizes: Sizes, values: Values, seed: int) -> Looks:
         yield step + 1.0, clock.seconds, outputs
 
 
-RATE, ETA, MOMENTUM = (1e-3, 0.1), (0.1, 10.0), (0.3, 0.9)
-DECAY, WHOLE = (1e-3, 1.0), (0.1, 1.0)  # AdamW's decay; the rate of L-BFGS
+RATE, ETA = (1e-3, 0.1), (0.1, 10.0)
+DECAY = (1e-3, 1.0)  # of AdamW
 ORTHOGONAL = (0.01, 1.0)  # the rate of Muon, whose updates have one length
-CURVED = {"damping": (0.1, 10.0), "damping_decay": (0.5, 0.95)}
-RLS, RLS_M, HRLS_M = (
-    partial(make_training, name) for name in ("RLS", "RLS+M", "HRLS+M")
-)
 CLASSIFIERS = {
     "SGD": optimizer_rule(heavy_ball, lr=(3e-3, 1.0)),
     "Adam": optimizer_rule(torch.optim.Adam, lr=RATE),
     "Adam (default)": optimizer_rule(torch.optim.Adam),
     "AdamW": optimizer_rule(torch.optim.AdamW, lr=RATE, weight_decay=DECAY),
     "Muon": optimizer_rule(muon, lr=ORTHOGONAL, adam_lr=RATE),
-    "L-BFGS": Rule(
-        partial(full_batch, network), {"lr": WHOLE}, ENTROPY, gradients=True
-    ),
-    "RLS": by_minibatch(RLS, network, lr=ETA, mean_weight=(1e-2, 1.0)),
-    "RLS+M": by_minibatch(RLS_M, network, lr=ETA, momentum=MOMENTUM),
-    "HRLS+M": by_minibatch(HRLS_M, network, ENTROPY, lr=ETA, adam_lr=RATE),
-    "Hessian-free": Rule(partial(newton, network, KRYLOV), CURVED),
-    "BPLS": Rule(walks, {"clamp": (1e-3, 0.3), "ridge": (1e-6, 1e-2)}, "targets"),
+    "L-BFGS": Rule(full_batch, {"lr": (0.1, 1.0)}, gradients=True),
+    "RLS": by_minibatch(partial(make_training, "RLS"), lr=ETA, mean_weight=(1e-2, 1.0)),
+    "RLS+M": by_minibatch(partial(make_training, "RLS+M"), lr=ETA, momentum=(0.3, 0.9)),
+    "HRLS+M": by_minibatch(partial(make_training, "HRLS+M"), lr=ETA, adam_lr=RATE),
+    "Hessian-free": Rule(newton, {"damping": ETA, "damping_decay": (0.5, 0.95)}),
+    "BPLS": Rule(walks, {"clamp": (1e-3, 0.3), "ridge": (1e-6, 1e-2)}),
     "BPLS-GN": Rule(refined, {"mu": (1e-3, 1.0), "ridge": (1e-5, 0.1)}),
     "broad": Rule(broad, {"ridge": (1e-4, 10.0), "shrink": (0.1, 3.0)}),
-}
-
-
-# Autoencoders, from the same sparse weights
-
-
-def autoencoder(fit: Labelled, hidden: int, seed: int) -> hessian_free.Autoencoder:
-    """Make a network pixels - h - h/2 - h/4 - h/2 - h - pixels of logistic units."""
-    encoder = fit.inputs.shape[1], hidden, max(hidden // 2, 1), max(hidden // 4, 1)
-    return hessian_free.Autoencoder(
-        hessian_free.mirrored(encoder),
-        incoming=min(10, fit.inputs.shape[1]),
-        generator=seeded(seed),
-        dtype=fit.inputs.dtype,
-    ).to(fit.inputs.device)
-
-
-def in_layers(fit: Labelled, hidden: int, seed: int) -> nn.Sequential:
-    """Make the same network of torch's own layers."""
-    return as_sequential(autoencoder(fit, hidden, seed))
-
-
-LONGER = {"maxiter": 50, "miniter": 20, "patience": 5}
-AUTOENCODERS = {
-    "Adam": optimizer_rule(torch.optim.Adam, in_layers, lr=RATE),
-    "AdamW": optimizer_rule(torch.optim.AdamW, in_layers, lr=RATE, weight_decay=DECAY),
-    "Muon": optimizer_rule(muon, in_layers, lr=ORTHOGONAL, adam_lr=RATE),
-    "L-BFGS": Rule(partial(full_batch, in_layers), {"lr": WHOLE}, gradients=True),
-    "RLS": by_minibatch(RLS, in_layers, lr=ETA, mean_weight=(1e-2, 1.0)),
-    "RLS+M": by_minibatch(RLS_M, in_layers, lr=ETA, momentum=MOMENTUM),
-    "Hessian-free": Rule(partial(newton, autoencoder, LONGER), CURVED),
 }

@@ -75,9 +75,10 @@ def planes(
 
 
 def put(figure: dict, column: int, traces: Sequence[dict]) -> None:
-    """Draw traces in a plane, by its number; those of the first are in the legend."""
+    """Draw traces in a plane, by its number; the legend has each name once."""
     for trace in traces:
-        named = bool(trace.get("name")) and trace.get("showlegend", not column)
+        known = {other.get("name") for other in figure["data"]}
+        named = bool(trace.get("name")) and trace["name"] not in known
         drawn = trace | on_axes(column) | {"showlegend": named}
         if trace.get("line", {}).get("color") == GHOST and trace["type"] == "scatter":
             drawn["zorder"] = -1  # an earlier run lies below the run that goes on
