@@ -1,6 +1,5 @@
 """``labkit reproduce``: list the studies, run their units, show what they measured."""
 
-import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,9 +78,6 @@ def run(
     device: Annotated[
         str, typer.Option(help="torch device, such as cuda, that the units compute on.")
     ] = "cpu",
-    minutes: Annotated[
-        float, typer.Option(help="Stop after so many; the same command goes on.")
-    ] = math.inf,
     results: Results = RESULTS,
     out: Annotated[Path, typer.Option(help="Folder of what is under way.")] = OUT,
 ) -> None:
@@ -89,27 +85,18 @@ def run(
     from reproduction import units as work
     from reproduction.studies import find_studies
 
-    chosen = {each.name: each for each in find_studies([name])}
-    wanted = {key: each.chosen(units) for key, each in chosen.items()}
-    if not any(wanted.values()):
-        known = "; ".join(", ".join(each.units) for each in chosen.values())
+    wanted = [(each, each.chosen(units)) for each in find_studies([name])]
+    if not any(mine for _, mine in wanted):
+        known = "; ".join(", ".join(each.units) for each, _ in wanted)
         raise RunRefused(f"no unit of {name} matches {units!r}: {known}")
-    for key, each in chosen.items():
-        work.check(each, wanted[key], results, out, device)
+    for each, _ in wanted:
+        work.check(each, results, out, device)
     failed = 0
-    for key, each in chosen.items():
-        ended = work.run(
-            each,
-            wanted[key],
-            results,
-            out,
-            workers=workers,
-            device=device,
-            minutes=minutes,
-        )
+    for each, mine in wanted:
+        ended = work.run(each, mine, results, out, workers=workers, device=device)
         for unit, outcome in ended:
-            typer.echo(f"{key} {unit}: {outcome}")
-            failed += outcome not in (work.DONE, work.BUSY, work.OVER)
+            typer.echo(f"{each.name} {unit}: {outcome}")
+            failed += outcome not in (work.DONE, work.BUSY)
     if failed:
         raise typer.Exit(1)
 
@@ -126,22 +113,9 @@ def show(names: Names = None, results: Results = RESULTS) -> None:
 
 @app.command()
 @in_a_sentence
-def coverage(results: Results = RESULTS) -> None:
-    """List what the papers claim, with the size of the evidence and what was found."""
-    from reproduction import coverage
-
-    typer.echo(coverage.text(results))
-
-
-@app.command()
-@in_a_sentence
-def pages(
-    results: Results = RESULTS,
-    docs: Annotated[Path, typer.Option(help="Folder of the pages.")] = DOCS,
-    claims: Annotated[Path, typer.Option(help="The table of claims.")] = CLAIMS,
-) -> None:
+def pages() -> None:
     """Write a page for each paper, and the table of claims that the package has."""
     from reproduction import pages
 
-    for path in pages.write(results, docs, claims):
+    for path in pages.write(RESULTS, DOCS, CLAIMS):
         typer.echo(path)

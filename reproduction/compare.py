@@ -29,12 +29,11 @@ from labkit.lab.books.rules import (
 from labkit.lab.claims import NO, YES
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem, load_problem, percent, seeded, squared_error
-from labkit.lab.race import FAILURES, Race, spread
+from labkit.lab.race import FAILURES, Race
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.lab.tuning import TUNING_SEED, Rule, Sizes, halton
 from labkit.rtrl import CharStream, train
-from reproduction import drawing
-from reproduction.criteria import NOT_AT_END, ahead, by_seed, level
+from reproduction.criteria import NOT_AT_END, ahead, level
 from reproduction.judges import Judged, by_label, words
 from reproduction.rtrl_online import bits_on, text
 
@@ -311,29 +310,50 @@ def raced(rows: pd.DataFrame) -> Iterator[tuple[Job, pd.DataFrame]]:
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return score, seconds and rank on each data set, and the ranks over all of them.
+    """Return where each rule stands, its score and its seconds on each data set.
 
-    The ranks over all data sets are a mean and a standard deviation over those that a
-    rule takes part in, each as a share: 0 is the first place and 1 the last.
+    The rule with the best place, as a mean over the data sets that it takes part in,
+    comes first.
     """
-    columns, shares = {}, {}
+    columns, places = {}, {}
     for job, ends in raced(rows):
         found = by_label(ends, "score")
         digits = 1 if job.higher else 3
         columns[f"{job.title}, {job.score}"] = {
-            label: words(runs, "", digits) + stopped(ends, label, job)
+            label: standing(found, label, job)
+            + words(runs, "", digits)
+            + stopped(ends, label, job)
             for label, runs in found.items()
         }
-        spent = ends.groupby("label")["seconds"].mean()
-        columns[f"{job.title}, s"] = spent.round(1)
+        columns[f"{job.title}, s"] = ends.groupby("label")["seconds"].mean().round(1)
         means = pd.Series({label: runs.mean() for label, runs in found.items()})
-        places = means.rank(ascending=not job.higher)
-        columns[f"{job.title}, rank"] = places
-        shares[job.title] = (places - 1) / max(len(places) - 1, 1)
-    shares = pd.DataFrame(shares)
-    columns["place, mean"] = shares.mean(axis=1).round(2)
-    columns["place, sd"] = shares.std(axis=1).round(2)
-    return pd.DataFrame(columns).rename_axis("rule").sort_values("place, mean")
+        ranks = means.rank(ascending=not job.higher)
+        places[job.title] = (ranks - 1) / max(len(ranks) - 1, 1)  # 0 is best, 1 worst
+    order = pd.DataFrame(places).mean(axis=1).sort_values(kind="stable").index
+    return pd.DataFrame(columns).reindex(order).rename_axis("rule")
+
+
+def standing(found: Mapping[str, pd.Series], rule: str, job: Job) -> str:
+    """Return the mark of where a rule stands beside tuned Adam; see `LEGEND`."""
+    if rule == ADAM or ADAM not in found:
+        return ""
+    a, b = found[rule], found[ADAM]
+    if ahead(a, b, margin=job.margin, higher=job.higher, paired=True) == YES:
+        return "▲ "
+    if ahead(b, a, margin=job.margin, higher=job.higher, paired=True) == YES:
+        return "▼ "
+    return "= " if level(a, b, margin=job.margin, paired=True) == YES else "○ "
+
+
+LEGEND = (
+    "Each of the five papers shows its rule ahead of something. Here every rule but "
+    f"Adam (default) is tuned by {TRIALS} trials, and then run with {SEEDS} seeds: ▲ "
+    "ends ahead of tuned Adam by more than a margin (0.5 % of the images, 0.1 of the "
+    "squared error, 0.03 bits), ▼ behind it, = as good within the margin, ○ not "
+    "decided by these runs. Scores are of test data; the seconds are those of one "
+    "processor that the rule itself took, and a rule that the clock stopped had not "
+    "made all of its passes."
+)
 
 
 def stopped(ends: pd.DataFrame, label: str, job: Job) -> str:
@@ -345,24 +365,6 @@ def stopped(ends: pd.DataFrame, label: str, job: Job) -> str:
 
 # The papers' own rules, in a colour of their own.
 OF_PAPERS = ("RLS", "RLS+M", "HRLS+M", "BPLS", NEWTON, "broad", "OK")
-
-
-def at_a_glance(rows: pd.DataFrame) -> dict[str, str]:
-    """Return how the race ended as an SVG for each data set, by its name."""
-    charts = {}
-    for job, ends in raced(rows) if len(rows) else ():
-        found = spread(ends, "score", "seconds").dropna(subset="mean")
-        if job.higher:
-            found["mean"] = 100 - found["mean"]
-        found["note"] = [
-            f"{seconds:.3g} s" + ", stopped" * bool(stopped(ends, label, job))
-            for label, seconds in found["seconds"].items()
-        ]
-        score = "wrong [%]" if job.higher else job.score
-        points = found.sort_values("mean")[["mean", "sd", "note"]].fillna({"sd": 0.0})
-        name = ends["data"].iloc[0]
-        charts[name] = drawing.dots(f"{job.title}: {score}", points, OF_PAPERS)
-    return charts
 
 
 def ahead_of_adam(rows: pd.DataFrame, *, claim: str) -> Judged:
@@ -378,55 +380,6 @@ def ahead_of_adam(rows: pd.DataFrame, *, claim: str) -> Judged:
                 told, held = told + clock, NOT_AT_END if held == NO else held
             names = ["tuned Adam" if label == ADAM else label for label in (a, b)]
             yield claim.format(title=job.title, a=names[0], b=names[1]), told, held
-
-
-def standing(ends: pd.DataFrame, rule: str, other: str, job: Job) -> str:
-    """Return where a rule stands beside another one: one of `STANDINGS`."""
-    a, b = (by_seed(ends, label, "score") for label in (rule, other))
-    told = {"margin": job.margin, "higher": job.higher, "paired": True}
-    if ahead(a, b, **told) == YES:
-        return LEADS
-    if ahead(b, a, **told) == YES:
-        return STOPPED if stopped(ends, rule, job) else TRAILS
-    return LEVEL if level(a, b, margin=job.margin, paired=True) == YES else OPEN
-
-
-LEADS, LEVEL = "Ahead of tuned Adam", "As good as tuned Adam, within the margin"
-OPEN, TRAILS = "Not decided by these runs", "Behind tuned Adam"
-STOPPED = "Behind tuned Adam when the clock stopped it"
-STANDINGS = (LEADS, LEVEL, OPEN, TRAILS, STOPPED)
-
-
-def conclusions(rows: pd.DataFrame) -> str:
-    """Return who is ahead of tuned Adam, who is not, and what tuning has changed."""
-    found = {each: {} for each in STANDINGS}
-    flattered: dict[str, list[str]] = {}
-    for job, ends in raced(rows) if len(rows) else ():
-        for rule in [rule for rule in ends["label"].unique() if rule != ADAM]:
-            stands = standing(ends, rule, ADAM, job)
-            found[stands].setdefault(job.title, []).append(rule)
-            beside = standing(ends, rule, DEFAULT, job)
-            if beside == LEADS != stands:
-                flattered.setdefault(job.title, []).append(rule)
-    if not any(found.values()):
-        return ""
-    lines = [f"- **{each}:** {_listed(found[each])}." for each in STANDINGS]
-    tuning = f"- **Ahead of Adam at its default rate alone:** {_listed(flattered)}."
-    return "\n".join([f"{QUESTION}\n", *lines, tuning])
-
-
-def _listed(rules: Mapping[str, list[str]]) -> str:
-    """Return rules by data set in words."""
-    words = (f"{', '.join(each)} on {title}" for title, each in rules.items())
-    return "; ".join(words) or "none"
-
-
-MARGINS = "0.5 % of the images, 0.1 of the squared error, 0.03 bits"
-QUESTION = (
-    "Each of the five papers shows its rule ahead of something. Here every rule but "
-    f"Adam (default) is tuned by {TRIALS} trials, and we ask which one ends better "
-    f"than tuned Adam by more than a margin: {MARGINS}."
-)
 
 
 def by_data(rows: pd.DataFrame) -> pd.DataFrame:

@@ -48,7 +48,7 @@ def table(folder: Path) -> pd.DataFrame:
     every = pd.read_csv(ITEMS, dtype=str, keep_default_na=False).to_dict("records")
     for name, study in studies().items():
         if study.paper == "compare":
-            every += of_race(name, show.judged_in(folder, study))
+            every += of_race(name, show.judged(name, folder))
     return pd.DataFrame([judged(item, folder) for item in every])
 
 
@@ -69,7 +69,7 @@ def judged(item: Mapping[str, str], folder: Path) -> dict:
         _, done = show.state_of(study, folder)
         units = {u for u in done if any(fnmatchcase(u, p) for p in patterns)}
         headers += [done[unit] for unit in units]
-        found = show.judged_in(folder, study) if units else pd.DataFrame()
+        found = show.judged(name, folder) if units else pd.DataFrame()
         rows += [
             row
             for row in found.to_dict("records")
@@ -114,7 +114,7 @@ def meant(item: Mapping[str, str]) -> dict[str, list[str]]:
 
 def runs_of(study: Study, units: set[str], folder: Path) -> set[int]:
     """Return how many runs the methods in these units have."""
-    rows = results.frame(results.path_of(study, folder))
+    rows = results.frame(study, folder)
     rows = rows[rows["unit"].isin(units)]
     if ("look" in rows and rows["look"].isna().all()) or "seed" not in rows:
         return {1} if len(rows) else set()
@@ -172,11 +172,3 @@ def marked(items: pd.DataFrame) -> list[str]:
     """Return the verdicts with their marks."""
     pairs = zip(items["kind"], items["verdict"], strict=True)
     return [f"{MARKS.get(kind, '–')} {verdict}".strip() for kind, verdict in pairs]
-
-
-def text(folder: Path) -> str:
-    """Return the counts and the table, as ``labkit reproduce coverage`` prints them."""
-    items = table(folder)
-    items = items[items["paper"] != "compare"].assign(verdict=marked)
-    shown = items[["paper", "claim", "size", "verdict", "to decide"]]
-    return f"{counts(items)}\n\n{shown.to_string(index=False)}"

@@ -75,40 +75,20 @@ def difference(
     a, b : Series, a value for each seed, which is the index
     paired : bool, whether the runs of a seed share their data and their start
     """
-    if paired:
-        gaps = (a - b).dropna()
-        mean, variances, counts = gaps.mean(), [gaps.var()], [len(gaps)]
-    else:
-        runs = a.dropna(), b.dropna()
-        mean = runs[0].mean() - runs[1].mean()
-        variances, counts = [r.var() for r in runs], [len(r) for r in runs]
-    if min(counts) < SEEDS:
+    runs = [(a - b).dropna()] if paired else [a.dropna(), b.dropna()]
+    mean = runs[0].mean() if paired else runs[0].mean() - runs[1].mean()
+    if min(map(len, runs)) < SEEDS:
         return mean, math.inf, 1.0
-    shares = [v / n for v, n in zip(variances, counts, strict=True)]
-    parts = [s**2 / (n - 1) for s, n in zip(shares, counts, strict=True)]
+    shares = [run.var() / len(run) for run in runs]  # of the squared error
+    parts = [s**2 / (len(r) - 1) for s, r in zip(shares, runs, strict=True)]
     error = math.sqrt(sum(shares))
     return mean, error, sum(shares) ** 2 / sum(parts) if error else math.inf
 
 
-def interval(
-    a: pd.Series, b: pd.Series, *, paired: bool = False
-) -> tuple[float, float]:
-    """Return the 95 % interval of a difference; see :func:`difference`."""
-    mean, error, freedom = difference(a, b, paired=paired)
-    if math.isinf(error):
-        return -math.inf, math.inf
+def interval(mean: float, error: float, freedom: float) -> tuple[float, float]:
+    """Return the 95 % interval of a mean by its standard error."""
     half = error * t.ppf(0.975, freedom)
     return mean - half, mean + half
-
-
-def p_value(
-    a: pd.Series, b: pd.Series, *, margin: float = 0.0, paired: bool = False
-) -> float:
-    """Return how likely means so far from the margin are if they differ by it."""
-    mean, error, freedom = difference(a, b, paired=paired)
-    if not error:
-        return float(mean == margin)
-    return 2 * t.sf(abs(mean - margin) / error, freedom)
 
 
 def holm(p: pd.Series) -> pd.Series:
@@ -163,8 +143,10 @@ def ahead(
         least = TRIFLE * max(abs(a.mean()), abs(b.mean()))
     if not margin and abs(gap) <= least:
         return UNDECIDED
-    held = Verdict(above(interval(a, b, paired=paired), margin))
-    held.p = p_value(a, b, margin=margin, paired=paired)
+    mean, error, freedom = difference(a, b, paired=paired)
+    held = Verdict(above(interval(mean, error, freedom), margin))
+    far = abs(mean - margin)
+    held.p = 2 * t.sf(far / error, freedom) if error else float(not far)
     return held
 
 
@@ -197,33 +179,23 @@ def level(a: pd.Series, b: pd.Series, *, margin: float, paired: bool = False) ->
     Yes where the interval of the difference lies within the margin, no where it lies
     outside of it, undecided otherwise; of few runs see :func:`of_runs`.
     """
-    runs = runs_of(a, b)
-    if runs < SEEDS:
-        return of_runs(YES if abs(a.mean() - b.mean()) <= margin else NO, runs)
-    return inside(interval(a, b, paired=paired), margin)
+    return _near(*difference(a, b, paired=paired), margin, runs_of(a, b))
 
 
-def meets(
-    values: pd.Series, number: float, *, margin: float, sd: float = 0.0, runs: int = 1
-) -> str:
+def meets(values: pd.Series, number: float, *, margin: float) -> str:
     """Return whether our mean is the number that a paper prints, within a margin.
 
-    Parameters
-    ----------
-    values : Series, a value for each seed
-    number : float, the paper's
-    margin : float, of what the paper's rounding and setting leave open
-    sd, runs : float and int, the paper's standard deviation over so many runs
+    The margin is what the paper's rounding and setting leave open.
     """
-    kept = values.dropna()
-    gap, ours = abs(kept.mean() - number), runs_of(values)
-    if ours < SEEDS:
-        return of_runs(YES if gap <= margin else NO, ours)
-    error = math.sqrt(kept.var() / ours + sd**2 / runs)
-    half = t.ppf(0.975, ours - 1) * error
-    if gap + half <= margin:
-        return YES
-    return NO if gap - half > margin else UNDECIDED
+    runs = runs_of(values)
+    error = values.std() / math.sqrt(runs or 1)
+    return _near(values.mean() - number, error, runs - 1, margin, runs)
+
+
+def _near(gap: float, error: float, freedom: float, margin: float, runs: int) -> str:
+    if runs < SEEDS:
+        return of_runs(inside((gap, gap), margin), runs)
+    return inside(interval(gap, error, freedom), margin)
 
 
 def area(rows: pd.DataFrame, column: str, clock: str) -> pd.Series:
@@ -243,16 +215,26 @@ def area(rows: pd.DataFrame, column: str, clock: str) -> pd.Series:
 # Runs that were stopped too early
 
 
-def still_improving(
-    rows: pd.DataFrame, column: str, *, least: float, higher: bool = False
-) -> bool:
-    """Return whether any run gained more than ``least`` in its last tenth of looks.
+def unless_improving(
+    held: str, rows: pd.DataFrame, column: str, *, least: float, higher: bool = False
+) -> str:
+    """Return a verdict, or "not at its end" for a "no" of runs that still improve.
 
     Parameters
     ----------
     rows : DataFrame with the columns ``label``, ``seed``, ``look`` and `column`
-    least : float, the gain that counts, as a share of the best value before
+    least : float
+        A run improves if it gained more in its last tenth of looks, as a share of the
+        best value before
     """
+    improving = still_improving(rows, column, least=least, higher=higher)
+    return NOT_AT_END if held == NO and improving else held
+
+
+def still_improving(
+    rows: pd.DataFrame, column: str, *, least: float, higher: bool = False
+) -> bool:
+    """Return whether any run still improves; see :func:`unless_improving`."""
     sign = 1 if higher else -1
     for _, run in rows.groupby(["label", "seed"], sort=False):
         values = sign * run.sort_values("look")[column].dropna()
@@ -262,16 +244,3 @@ def still_improving(
             if values.iloc[cut:].max() - before > least * abs(before):
                 return True
     return False
-
-
-def unless_improving(
-    held: str, rows: pd.DataFrame, column: str, *, least: float, higher: bool = False
-) -> str:
-    """Return a verdict, or "not at its end" for a "no" of runs that still improve."""
-    improving = still_improving(rows, column, least=least, higher=higher)
-    return NOT_AT_END if held == NO and improving else held
-
-
-def by_seed(rows: pd.DataFrame, label: str, column: str) -> pd.Series:
-    """Return a column of the runs of a label, indexed by seed."""
-    return rows[rows["label"] == label].set_index("seed")[column]

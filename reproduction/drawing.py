@@ -4,7 +4,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import product
+from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from labkit.lab.race import View
@@ -15,11 +18,12 @@ COLOURS = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"),
     *("#882255", "#999933", "#332288"),
 )
-DASHES = ("", "6 3", "2 2", "8 3 2 3")
-PAPER = "3 3"  # the dashes of a line at a number of the paper
+DASHES, BLACK = ("", "6 3", "2 2"), ("", "#000000")
+GREY, PAPER = "#dddddd", "3 3"  # the dashes of a line at a number of the paper
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, LOW = 430, 270, 62, 12, 34, 44
 LINE = 15  # height of a line of the legend
-Range = tuple[float | None, float | None]
+STEPS = [m * 10.0**i for i in range(-9, 10) for m in (1, 2, 5)]  # between two ticks
+CIRCLES = "circles: the paper's numbers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,222 +41,147 @@ class Chart:
         A dashed line, in the colour of the curve of that name, or black.
     points : mapping of a name to pairs (x, y) that the paper prints
         Circles over the curve of that name, in its colour.
-    x_range, y_range : (low, high), None for an end that the curves decide
+    y_range : (low, high), by default that of what is drawn
     """
 
     view: View
     only: tuple[str, ...] = ()
     lines: Mapping[str, float] = field(default_factory=dict)
     points: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
-    x_range: Range = (None, None)
-    y_range: Range = (None, None)
+    y_range: Sequence[float] = ()
 
     def names(self, labels: Iterable[str]) -> dict[str, str]:
         """Return the names under which labels are drawn, by label."""
-        parts = {label: label.split(", ") for label in labels}
-        if self.only:
-            wanted = set(self.only)
-            parts = {x: p for x, p in parts.items() if x in wanted or wanted & {*p}}
-        common = set.intersection(*map(set, parts.values())) if parts else set()
-        common &= set(self.only) if len(parts) == 1 else common
+        only, parts = set(self.only), {x: x.split(", ") for x in labels}
+        if only:
+            parts = {x: each for x, each in parts.items() if only & {x, *each}}
+        common = set.intersection(*map(set, parts.values())) if len(parts) > 1 else only
         names = {x: [p for p in each if p not in common] for x, each in parts.items()}
         return {label: ", ".join(each) or label for label, each in names.items()}
 
 
-@dataclass(frozen=True)
-class MeanCurve:
+class MeanCurve(NamedTuple):
     """The means over the seeds at the looks that every seed has, and their sd.
 
     Runs that failed are left out, and ``note`` says how many they are.
     """
 
-    x: list[float]
-    y: list[float]
-    sd: list[float]
-    note: str = ""
+    x: np.ndarray
+    y: np.ndarray
+    sd: np.ndarray
+    note: str
 
 
-def figures(rows: pd.DataFrame, charts: Sequence[View | Chart]) -> dict[int, str]:
+def figures(rows: pd.DataFrame, charts: Sequence[Chart]) -> dict[int, str]:
     """Return an SVG for each chart that has curves, by its number from 1.
 
     A rule has one colour in all charts. One whose runs all failed is in the legend.
     """
-    charts = [p if isinstance(p, Chart) else Chart(view=p) for p in charts]
-    labels = list(dict.fromkeys(rows["label"]))
-    drawn = [chart.names(labels) for chart in charts]
+    runs = dict(list(rows.groupby("label", sort=False)))
+    drawn = [chart.names(runs) for chart in charts]
     names = dict.fromkeys(name for each in drawn for name in each.values())
-    style, made = {name: number for number, name in enumerate(names)}, {}
-    runs = dict(list(rows.groupby("label")))
+    style = dict(zip(names, product(DASHES, COLOURS), strict=False))
+    made = {}
     for number, (chart, named) in enumerate(zip(charts, drawn, strict=True), 1):
-        curves = {name: curve_of(runs[x], chart) for x, name in named.items()}
-        if any(curve.x for curve in curves.values()):
+        curves = {name: curve_of(runs[x], chart.view) for x, name in named.items()}
+        if any(len(curve.x) for curve in curves.values()):
             made[number] = svg(curves, chart, style)
     return made
 
 
-def curve_of(runs: pd.DataFrame, chart: Chart) -> MeanCurve:
-    """Return the mean curve of the runs of a label, within the range of its x."""
-    view, count = chart.view, runs["seed"].nunique() if "seed" in runs else 1
-    runs = finished(runs)
-    seeds = runs["seed"].nunique() if "seed" in runs else 1
+def curve_of(runs: pd.DataFrame, view: View) -> MeanCurve:
+    """Return the mean curve of the runs of a label."""
+    runs = runs if "seed" in runs else runs.assign(seed=0)
+    count, whole = runs["seed"].nunique(), finished(runs)
+    seeds = whole["seed"].nunique()
     note = " (1 run)" if count == 1 else ""
     note = f" ({count - seeds} of {count} runs failed)" if seeds < count else note
     key = "look" if "look" in runs else view.x  # passes differ from seed to seed
-    looks = runs.dropna(subset=[view.y]).groupby(key)
-    whole = looks.size() >= seeds
-    means = looks[list({view.x, view.y})].mean()[whole]
-    sd = looks[view.y].std()[whole].fillna(0.0)
-    low, high = chart.x_range
-    kept = means[view.x].between(
-        -math.inf if low is None else low, math.inf if high is None else high
-    )
-    means, sd = means[kept], sd[kept]
-    return MeanCurve(means[view.x].tolist(), means[view.y].tolist(), sd.tolist(), note)
+    looks = whole.dropna(subset=[view.y]).groupby(key)
+    looks = looks.filter(lambda look: len(look) >= seeds).groupby(key)
+    x, y, sd = looks[view.x].mean(), looks[view.y].mean(), looks[view.y].std()
+    return MeanCurve(x.to_numpy(), y.to_numpy(), sd.fillna(0.0).to_numpy(), note)
 
 
-def svg(curves: Mapping[str, MeanCurve], chart: Chart, style: Mapping[str, int]) -> str:
-    """Return one chart with its legend below."""
-    drawn = {name: each for name, each in curves.items() if each.x}
-    keys = [
-        _key(i, f"{name}{each.note}", style[name])
-        for i, (name, each) in enumerate(drawn.items())
-    ]
-    for name, each in curves.items():
-        if name not in drawn and "failed" in each.note:
-            place = LEFT + 38, HEIGHT + 8 + LINE * len(keys)
-            keys.append(_text(*place, f"{name}{each.note}"))
-    if chart.lines:
-        keys.append(_key(len(keys), "dashed: the paper's number", None))
-    if chart.points.keys() & drawn.keys():
-        place = LEFT + 38, HEIGHT + 8 + LINE * len(keys)
-        keys.append(_text(*place, "circles: the paper's numbers"))
-    height = HEIGHT + LINE * len(keys) + 12
-    said = f"{chart.view.title}, of {', '.join(drawn)}"
-    return _page(height, said, [*_axes(drawn, chart, style), *keys])
-
-
-def _page(height: int, said: str, parts: Iterable[str]) -> str:
-    """Return an SVG of this height, with what it says to who cannot see it."""
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-    head += f'width="{WIDTH}" height="{height}" font-family="sans-serif" '
-    head += 'font-size="12" role="img">'
-    back = '<rect width="100%" height="100%" fill="white"/>'
-    said = f"<title>{escape(said)}</title>"
-    return "\n".join([head, said, back, *parts]) + "\n</svg>\n"
-
-
-NAMES, NOTES, ROW = 112, 72, 18  # widths of the names and notes of dots; a row's height
-LETTER = 6.6  # width of one of a note [px], rather more than less
-
-
-def dots(title: str, points: pd.DataFrame, marked: Iterable[str] = ()) -> str:
-    """Return a chart with a row for each label, on a logarithmic axis.
-
-    Parameters
-    ----------
-    title : str
-    points : DataFrame
-        By label, in the order of the rows: ``mean``, ``sd`` and ``note``, words beside
-        the dot. A bar is one standard deviation long on either side.
-    marked : labels whose dots have another colour
-    """
-    marked = frozenset(marked)
-    bottom = TOP + ROW * len(points)
-    low, high = points["mean"] - points["sd"], points["mean"] + points["sd"]
-    least = points["mean"].min() / 2  # a logarithm has no zero
-    low = low.clip(lower=least).to_numpy()
-    ends = low.min(), high.max()
-    right = WIDTH - max(NOTES, 10 + LETTER * points["note"].str.len().max())
-    x_at = _scale(*ends, True, NAMES, right)
-    parts = [_text(0, 18, title, size=14)]
-    for x in _ticks(*ends, True):
-        parts.append(_text(x_at(x), bottom + 17, f"{x:,.7g}", "middle"))
-        parts.append(_line(x_at(x), TOP, x_at(x), bottom))
-    for place, (name, row) in enumerate(points.iterrows()):
-        y, colour = TOP + ROW * (place + 0.5), COLOURS[name in marked]
-        parts.append(_text(NAMES - 10, y + 4, name, "end"))
-        parts.append(_line(x_at(low[place]), y, x_at(high[name]), y, colour))
-        at = f'cx="{x_at(row["mean"]):.1f}" cy="{y:.1f}" r="3.5"'
-        parts.append(f'<circle {at} fill="{colour}"/>')
-        parts.append(_text(right + 10, y + 4, row["note"]))
-    said = f"{title}: {', '.join(points.index)}"
-    return _page(bottom + 26, said, parts)
-
-
-def _axes(curves, chart, style) -> list[str]:
-    """Return the axes, ticks, bands, curves and the paper's points."""
-    view, lines = chart.view, chart.lines
-    points = {name: chart.points[name] for name in curves if name in chart.points}
-    xs = [x for each in curves.values() for x in each.x]
-    ys = [y for each in curves.values() for y in each.y] + list(lines.values())
+def svg(
+    curves: Mapping[str, MeanCurve], chart: Chart, style: Mapping[str, tuple]
+) -> str:
+    """Return one chart: its axes, its curves, the paper's numbers, and a legend."""
+    view, lines, right, low = chart.view, chart.lines, WIDTH - RIGHT, HEIGHT - LOW
+    drawn = {name: each for name, each in curves.items() if len(each.x)}
+    points = {name: pairs for name, pairs in chart.points.items() if name in drawn}
+    xs = [x for each in drawn.values() for x in each.x]
+    ys = [y for each in drawn.values() for y in each.y] + [*lines.values()]
     ys += [y for pairs in points.values() for _, y in pairs]
-    (left, right), (bottom, top) = (
-        (min(v) if low is None else low, max(v) if high is None else high)
-        for v, (low, high) in ((xs, chart.x_range), (ys, chart.y_range))
-    )
-    logs = view.log_x and left > 0, view.log_y and bottom > 0
-    x_at = _scale(left, right, logs[0], LEFT, WIDTH - RIGHT)
-    y_at = _scale(bottom, top, logs[1], HEIGHT - LOW, TOP)
-    parts = [_text(LEFT, 18, view.title, size=14)]
-    turned = f'<g transform="translate(12 {(TOP + HEIGHT - LOW) / 2}) rotate(-90)">'
-    parts.append(f"{turned}{_text(0, 0, view.y_title, 'middle')}</g>")
-    parts.append(_text((LEFT + WIDTH) / 2, HEIGHT - 8, view.x_title, "middle"))
-    for x in _ticks(left, right, logs[0]):
-        anchor = "end" if x_at(x) > WIDTH - RIGHT - 16 else "middle"
-        parts.append(_text(x_at(x), HEIGHT - LOW + 17, f"{x:,.7g}", anchor))
-        parts.append(_line(x_at(x), TOP, x_at(x), HEIGHT - LOW))
-    for y in _ticks(bottom, top, logs[1]):
-        parts.append(_text(LEFT - 5, y_at(y) + 4, f"{y:,.6g}", "end"))
-        parts.append(_line(LEFT, y_at(y), WIDTH - RIGHT, y_at(y)))
+    bottom, top = chart.y_range or (min(ys), max(ys))
+    x_at, x_ticks = _axis(min(xs), max(xs), view.log_x, LEFT, right)
+    y_at, y_ticks = _axis(bottom, top, view.log_y, low, TOP)
+    middle = (TOP + low) / 2
+    parts = [
+        f"<title>{escape(view.title)}, of {escape(', '.join(drawn))}</title>",
+        '<rect width="100%" height="100%" fill="white"/>',
+        _text(LEFT, 18, view.title, size=14),
+        _text((LEFT + right) / 2, HEIGHT - 8, view.x_title, anchor="middle"),
+        f'<g transform="translate(12 {middle}) rotate(-90)">',
+        _text(0, 0, view.y_title, anchor="middle") + "</g>",
+    ]
+    for x in x_ticks:
+        anchor = "end" if x_at(x) > right - 16 else "middle"
+        parts.append(_text(x_at(x), low + 17, f"{x:,.7g}", anchor=anchor))
+        parts.append(_line([(x_at(x), TOP), (x_at(x), low)], GREY))
+    for y in y_ticks:
+        parts.append(_text(LEFT - 5, y_at(y) + 4, f"{y:,.7g}", anchor="end"))
+        parts.append(_line([(LEFT, y_at(y)), (right, y_at(y))], GREY))
+    box = f'<rect x="{LEFT}" y="{TOP}" width="{right - LEFT}" height="{low - TOP}"/>'
+    parts.append(f'<clipPath id="axes">{box}</clipPath><g clip-path="url(#axes)">')
     for name, number in lines.items():
-        if bottom <= number <= top:
-            ends = LEFT, y_at(number), WIDTH - RIGHT, y_at(number)
-            parts.append(_line(*ends, _colour(style.get(name)), PAPER))
-            if name not in curves:
-                place = LEFT + 4, y_at(number) - 3
-                parts.append(_text(*place, f"{name}: {number:g}", size=10))
-    box = f'x="{LEFT}" y="{TOP}" width="{WIDTH - RIGHT - LEFT}" '
-    box += f'height="{HEIGHT - LOW - TOP}"'
-    parts.append(f'<clipPath id="axes"><rect {box}/></clipPath>')
-    parts.append('<g clip-path="url(#axes)">')
-    for name, each in curves.items():
-        stroke = _stroke(style[name])
-        spread = zip(each.y, each.sd, strict=True)
-        low, high = zip(*((y - sd, y + sd) for y, sd in spread), strict=True)
-        if logs[1]:  # a logarithm has no zero
-            low, high = ([max(y, bottom) for y in edge] for edge in (low, high))
-        if any(each.sd):
-            ends = [*zip(each.x, high, strict=True)]
-            ends += [*zip(each.x, low, strict=True)][::-1]
-            fill = f'fill="{_colour(style[name])}" fill-opacity="0.15"'
-            band = _points(ends, x_at, y_at)
-            parts.append(f'<polygon points="{band}" {fill} stroke="none"/>')
-        way = _points(zip(each.x, each.y, strict=True), x_at, y_at)
-        drawn = f'points="{way}" fill="none" stroke-width="1.8"'
-        parts.append(f"<polyline {drawn} {stroke}/>")
-        if len(each.x) == 1:
-            at = f'cx="{x_at(each.x[0]):.1f}" cy="{y_at(each.y[0]):.1f}" r="3"'
-            parts.append(f'<circle {at} fill="{_colour(style[name])}"/>')
+        colour, y = style.get(name, BLACK)[1], y_at(number)
+        parts.append(_line([(LEFT, y), (right, y)], colour, dash=PAPER))
+        if name not in drawn:
+            words = f"the paper, {name}: {number:g}"
+            parts.append(_text(LEFT + 4, y - 3, words, size=10))
+    for name, each in drawn.items():
+        x, (dash, colour) = [*map(x_at, each.x)], style[name]
+        if each.sd.any():
+            high, under = map(y_at, each.y + each.sd), map(y_at, each.y - each.sd)
+            band = [*zip(x, high, strict=True), *[*zip(x, under, strict=True)][::-1]]
+            fill = f'fill="{colour}" fill-opacity="0.15"'
+            parts.append(f'<polygon points="{_points(band)}" {fill}/>')
+        way = [*zip(x, map(y_at, each.y), strict=True)]
+        parts.append(_line(way, colour, dash=dash, width=1.8))
     parts.append("</g>")
     for name, pairs in points.items():
         for x, y in pairs:
-            at = f'cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="3.5" fill="white"'
-            parts.append(f'<circle {at} stroke="{_colour(style[name])}"/>')
-    return parts
+            place = f'cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="3.5"'
+            parts.append(f'<circle {place} fill="white" stroke="{style[name][1]}"/>')
+    keys = {name: each.note for name, each in curves.items() if name in drawn}
+    keys |= {x: each.note for x, each in curves.items() if "failed" in each.note}
+    keys |= {CIRCLES: ""} if points else {}
+    for place, (name, note) in enumerate(keys.items()):
+        y = HEIGHT + 4 + LINE * place
+        if name in drawn:
+            key, (dash, colour) = [(LEFT, y), (LEFT + 30, y)], style[name]
+            parts.append(_line(key, colour, dash=dash, width=1.8))
+        printed = f"; dashed: the paper's {lines[name]:g}" if name in lines else ""
+        parts.append(_text(LEFT + 38, y + 4, f"{name}{note}{printed}"))
+    height = HEIGHT + LINE * len(keys) + 12
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+    head += f'width="{WIDTH}" height="{height}" font-family="sans-serif" role="img">'
+    return "\n".join([head, *parts, "</svg>\n"])
 
 
-def _points(pairs, x_at, y_at) -> str:
-    """Return points as SVG has them."""
-    return " ".join(f"{x_at(x):.1f},{y_at(y):.1f}" for x, y in pairs)
+def _axis(low: float, high: float, log: bool, start: int, stop: int) -> tuple:
+    """Return the function that maps values to pixels, and the ticks."""
+    log = log and low > 0
 
+    def part(value: float) -> float:
+        return math.log(max(value, low)) if log else value  # a logarithm has no zero
 
-def _scale(low, high, log, start, stop):
-    """Return the function that maps values to pixels."""
-    if log:
-        low, high = math.log(low), math.log(high)
-    span = high - low or 1.0
-    part = (lambda v: math.log(v)) if log else (lambda v: v)
-    return lambda v: start + (part(v) - low) / span * (stop - start)
+    def pixel(value: float) -> float:
+        span = part(high) - part(low) or 1.0
+        return start + (part(value) - part(low)) / span * (stop - start)
+
+    return pixel, _ticks(low, high, log)
 
 
 def _ticks(low: float, high: float, log: bool) -> list[float]:
@@ -264,35 +193,19 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
             found = [tick for tick in every if low <= tick <= high]
             if len(found) >= 3:
                 return found[:: max(1, len(found) // 5)]
-    span = high - low
-    if not span:
-        return [low]
-    step = 10.0 ** math.floor(math.log10(span / 4))
-    step *= next(m for m in (1, 2, 5, 10) if span / (step * m) <= 5)
+    step = next(step for step in STEPS if high - low <= 5 * step)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(i * step, 12) for i in range(first, last + 1)]
+    return [i * step for i in range(first, last + 1)] or [low]
 
 
-def _colour(number: int | None) -> str:
-    return "#000000" if number is None else COLOURS[number % len(COLOURS)]
+def _points(pairs: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in pairs)
 
 
-def _stroke(number: int | None) -> str:
-    dash = PAPER if number is None else DASHES[number // len(COLOURS) % len(DASHES)]
+def _line(pairs, colour, dash="", width=1.0) -> str:
+    drawn = f'fill="none" stroke="{colour}" stroke-width="{width}"'
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'stroke="{_colour(number)}"{dashed}'
-
-
-def _key(place: int, name: str, number: int | None) -> str:
-    y = HEIGHT + 4 + LINE * place
-    drawn = f'<line x1="{LEFT}" y1="{y}" x2="{LEFT + 30}" y2="{y}" stroke-width="1.8" '
-    return drawn + f"{_stroke(number)}/>{_text(LEFT + 38, y + 4, name)}"
-
-
-def _line(x1, y1, x2, y2, colour="#ddd", dash="") -> str:
-    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-    dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'<line {ends} stroke="{colour}"{dashed}/>'
+    return f'<polyline points="{_points(pairs)}" {drawn}{dashed}/>'
 
 
 def _text(x, y, words, anchor="start", size=12) -> str:

@@ -30,14 +30,6 @@ LEGEND = (
     "What a decision would cost is computed from the recorded seconds: of as many runs "
     "again, or of those that three lack."
 )
-GLANCE = (
-    "The race at full size: each rule but Adam (default) is tuned by "
-    f"{compare.TRIALS} trials, then there are "
-    f"{compare.SEEDS} seeds. A dot is the mean of the last scores on test data, with "
-    "one standard deviation; left is better, and the axis is logarithmic. Orange: the "
-    "papers' rules. The seconds are those of one processor that the rule itself took; "
-    "a rule that was stopped had not made all of its passes by then."
-)
 HOW_TO_READ = (
     "<details><summary>How to read the tables and figures</summary>",
     READING,
@@ -53,18 +45,14 @@ def pages(folder: Path) -> dict[str, str]:
         tests = tested(paper, folder)
         parts = [MADE, f"# {told['title']}"]
         if paper == "compare":
-            parts.append(compare.conclusions(raced(folder)))
-            charts = race_of(folder)
-            found |= {f"compare/{data}.svg": svg for data, svg in charts.items()}
-            drawn = (f"![{data}](compare/{data}.svg)" for data in charts)
-            parts += [f"{GLANCE} {so_far(folder)}", " ".join(drawn)]
+            parts.append(compare.LEGEND)
         else:
             shown = items[items["paper"] == paper]
             parts += [tally(shown), *claimed(shown), chance(tests)]
             parts += [f"**{head}** {told[key]}" for key, head in TOLD.items()]
         parts += HOW_TO_READ
         for each in mine:
-            rows = results.frame(results.path_of(each, folder))
+            rows = results.frame(each, folder)
             drawn = figures_of(each, rows)
             parts += section(each, rows, folder, tests, drawn)
             found |= drawn
@@ -122,7 +110,7 @@ def link(name: str) -> str:
 def tested(paper: str, folder: Path) -> pd.DataFrame:
     """Return all that is judged of a paper, by study, with Holm's correction."""
     mine = find_studies([paper])
-    table = pd.concat({each.name: show.judged_in(folder, each) for each in mine})
+    table = pd.concat({each.name: show.judged(each.name, folder) for each in mine})
     return table.assign(Holm=criteria.holm(table["p"].astype(float)))
 
 
@@ -143,34 +131,16 @@ def chance(tests: pd.DataFrame) -> str:
 LEVEL = 0.05
 
 
-def raced(folder: Path) -> pd.DataFrame:
-    """Return the rows of the race at full size."""
-    return results.frame(results.path_of(find_study("compare/rivals"), Path(folder)))
-
-
-def race_of(folder: Path) -> dict[str, str]:
-    """Return how the race at full size ended, an SVG for each data set."""
-    return compare.at_a_glance(raced(folder))
-
-
 def race_page(folder: Path) -> str:
     """Return the race as HTML that stands alone; see `labkit.lab.claims.show_race`."""
-    charts = race_of(folder)
-    style = (
-        ".labkit-race { display: flex; flex-wrap: wrap; gap: 1em;\n"
-        "  align-items: flex-start }\n"
-        ".labkit-race svg { max-width: 100%; height: auto }"
+    race = find_study("compare/rivals")
+    rows = results.frame(race, folder)
+    table = (
+        race.table(rows).rename_axis(None).to_html(na_rep="", border=0)
+        if len(rows)
+        else ""
     )
-    drawn = f'<div class="labkit-race">\n{"".join(charts.values())}</div>'
-    told = f"{GLANCE} {so_far(folder)}"
-    return f"<style>\n{style}\n</style>\n{drawn}\n<p>{told}</p>\n"
-
-
-def so_far(folder: Path) -> str:
-    """Say how much of the race was run."""
-    units, done = show.state_of(find_study("compare/rivals"), folder)
-    left = "" if len(done) == units else "; the others are not run yet"
-    return f"Of {units} pairs of a rule and a data set {len(done)} are recorded{left}."
+    return f'<div style="overflow-x: auto">{table}</div>\n<p>{compare.LEGEND}</p>\n'
 
 
 def figures_of(each: Study, rows: pd.DataFrame) -> dict[str, str]:
@@ -185,7 +155,6 @@ def covered(items: pd.DataFrame) -> Iterator[str]:
     """Yield the parts of the page of all claims and of their evidence."""
     yield MADE
     yield "# What the papers claim, and what was shown"
-    yield "`labkit reproduce coverage` prints this table without the numbers."
     yield table_of(coverage.counts(items))
     for paper, told in PAPERS.items():
         mine = items[items["paper"] == paper]
@@ -231,7 +200,7 @@ def section(
     yield f"## {heading(each)}"
     facts = {"Claim": each.claim, "Data": each.data, "Setting": each.setting}
     facts |= {"Differs from the paper": each.differs}
-    facts |= {"Command": f"`{show.command(each)}` ({show.estimate(each)})"}
+    facts |= {"Command": f"`labkit reproduce run {each.name}` ({show.estimate(each)})"}
     yield "\n".join(f"- {name}: {words}" for name, words in facts.items())
     if not done:
         yield "**Not run.**"
@@ -287,7 +256,7 @@ def heading(each: Study) -> str:
 
 def text(study: Study, folder: Path) -> str:
     """Return one study as ``labkit reproduce show`` prints it: its section."""
-    rows = results.frame(results.path_of(study, folder))
+    rows = results.frame(study, folder)
     parts = section(study, rows, folder, tested(study.paper, folder))
     told = "\n\n".join(filter(None, parts))
     return told.replace("## ", f"{study.paper}/", 1)
@@ -344,20 +313,11 @@ def write(folder: Path, docs: Path, table: Path) -> list[Path]:
     docs : path, of the pages; a figure without results is removed there
     table : path, of the table of claims
     """
-    made, paths = pages(folder), []
-    beside = {
-        Path(table): claims(folder),
-        Path(table).with_name("race.html"): race_page(folder),
-    }
-    for path, text in beside.items():
-        write_atomically(path, text)
-    for figure in sorted(Path(docs).glob("*/*.svg")):
-        if figure.relative_to(docs).as_posix() not in made:
-            figure.unlink()
-    for name, text in made.items():
-        path = Path(docs) / name
+    made = {docs / name: text for name, text in pages(folder).items()}
+    for figure in {*docs.glob("*/*.svg")} - made.keys():
+        figure.unlink()
+    made |= {table: claims(folder), table.with_name("race.html"): race_page(folder)}
+    for path, text in made.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.is_file() or path.read_text("utf-8") != text:
-            write_atomically(path, text)
-        paths.append(path)
-    return [*paths, *beside]
+        write_atomically(path, text)
+    return [*made]

@@ -4,8 +4,6 @@ The file begins with a line ``# {...}`` of JSON for each unit that is done. The 
 follows. Both are in the order of the study's units, whichever finished first.
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,12 +18,12 @@ from reproduction.studies import Study
 DIGITS = 7  # significant digits of a number
 
 
-def path_of(study: Study, results: Path) -> Path:
-    """Return the path of the results of a study."""
-    return Path(results) / f"{study.name}.csv"
+def path_of(study: Study, folder: Path) -> Path:
+    """Return the path of the results of a study in a folder."""
+    return Path(folder) / f"{study.name}.csv"
 
 
-def read(path: Path) -> tuple[dict[str, dict], list[dict[str, str]]]:
+def read(study: Study, folder: Path) -> tuple[dict[str, dict], pd.DataFrame]:
     """Return how each unit was run, by its name, and all rows as text.
 
     Raises
@@ -33,32 +31,32 @@ def read(path: Path) -> tuple[dict[str, dict], list[dict[str, str]]]:
     RunRefused : if the file is not as :func:`append` writes it; the message names the
         file, what is wrong and what to do
     """
+    path = path_of(study, folder)
     if not path.exists():
-        return {}, []
+        return {}, pd.DataFrame({"unit": []})
     try:
-        lines = path.read_text("utf-8").splitlines(keepends=True)
+        lines = path.read_text("utf-8").splitlines()
         headers = [json.loads(line[2:]) for line in lines if line.startswith("# {")]
-        table = (line for line in lines if not line.startswith("#"))
-        rows = list(csv.DictReader(table, strict=True))
         runs = {header["unit"]: header for header in headers}
-        if any(None in row or None in row.values() for row in rows):
-            raise ValueError("a row has too many or few cells")
-        if lost := {row["unit"] for row in rows} - runs.keys():
+        above = 1 + len(headers)
+        rows = pd.read_csv(path, skiprows=above, dtype=str, keep_default_na=False)
+        if lost := {*rows["unit"]} - runs.keys():
             raise ValueError(f"rows of {sorted(lost)} have no line on their run")
-    except (OSError, ValueError, KeyError, csv.Error) as error:
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip()
         raise RunRefused(
-            f"the results in {path} are damaged: {error}; bring the file back with "
+            f"the results in {path} are damaged: {reason}; bring the file back with "
             f"'git checkout -- {path.name}' in its folder, or move it away"
         ) from error
-    return runs, [{k: v for k, v in row.items() if v != ""} for row in rows]
+    return runs, rows
 
 
-def frame(path: Path) -> pd.DataFrame:
+def frame(study: Study, folder: Path) -> pd.DataFrame:
     """Return all rows, with numbers; the column ``unit`` names the unit of each."""
-    headers, _ = read(path)
-    if not headers:
-        return pd.DataFrame({"unit": []})
-    return pd.read_csv(path, skiprows=1 + len(headers))
+    headers, rows = read(study, folder)
+    if rows.empty:
+        return rows
+    return pd.read_csv(path_of(study, folder), skiprows=1 + len(headers))
 
 
 def difference(study: Study, header: Mapping) -> str:
@@ -75,30 +73,29 @@ def difference(study: Study, header: Mapping) -> str:
 
 
 def append(
-    study: Study, results: Path, header: Mapping, rows: Iterable[Mapping]
+    study: Study, folder: Path, header: Mapping, rows: Iterable[Mapping]
 ) -> None:
     """Write a unit's header and rows to the study's file, all at once or not at all."""
-    path, unit = path_of(study, results), header["unit"]
+    path, unit = path_of(study, folder), header["unit"]
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
-        headers, kept = read(path)
+        headers, kept = read(study, folder)
         headers[unit] = header
-        kept = [row for row in kept if row["unit"] != unit]
-        kept += [{"unit": unit} | {k: as_text(v) for k, v in r.items()} for r in rows]
+        added = ({"unit": unit} | {k: as_text(v) for k, v in r.items()} for r in rows)
+        table = pd.concat(
+            [kept[kept["unit"] != unit], pd.DataFrame(added)], ignore_index=True
+        )
         order = [*dict.fromkeys([*study.units, *headers])]
-        text = io.StringIO()
-        text.write(f"# labkit reproduce run {study.name}; never edited by hand\n")
-        for name in sorted(headers, key=order.index):
-            text.write(f"# {json.dumps(headers[name])}\n")
-        names = dict.fromkeys(name for row in kept for name in row)
-        writer = csv.DictWriter(text, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(sorted(kept, key=lambda row: order.index(row["unit"])))
-        write_atomically(path, text.getvalue())
+        places = table["unit"].map(order.index)
+        table = table.loc[places.sort_values(kind="stable").index]
+        lines = [f"# labkit reproduce run {study.name}; never edited by hand"]
+        lines += [
+            f"# {json.dumps(headers[x])}" for x in sorted(headers, key=order.index)
+        ]
+        text = table.to_csv(index=False, lineterminator="\n")
+        write_atomically(path, "\n".join([*lines, text]))
 
 
 def as_text(value: object) -> str:
     """Return a value as it stands in the file."""
-    if isinstance(value, float):
-        return f"{value:.{DIGITS}g}"
-    return str(value)
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)

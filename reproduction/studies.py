@@ -158,8 +158,7 @@ def made_of(name: str, row: Row) -> Study:
     for key in {"work", "read", "figure"} & row.keys():
         made[key] = function(row[key])
     for each in row.get("views", ()):
-        ranges = {k: (*each[k], None)[:2] for k in ("x_range", "y_range") if k in each}
-        made["views"].append(Chart(**each | ranges | {"view": View(**each["view"])}))
+        made["views"].append(Chart(**each | {"view": View(**each["view"])}))
     return Study(**made)
 
 

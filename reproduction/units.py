@@ -6,21 +6,18 @@ from the last state that it saved if there is one.
 
 import contextlib
 import inspect
-import math
 import os
 import platform
 import re
 import resource
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from labkit.check import check_device
-from labkit.lab.datasets import available
 from labkit.lab.runs.jobs import (
     SOURCE,
     Checkpoint,
@@ -37,42 +34,6 @@ from reproduction import results
 from reproduction.studies import Study, find_study
 
 DONE, BUSY = "done", "at work elsewhere"
-OVER = "the minutes are over; the same command goes on"
-SO_FAR = "so-far"  # the folder, in that of states, of rows of units that go on
-
-
-class MinutesOver(Exception):
-    """The end of the minutes that a unit has.
-
-    Attributes
-    ----------
-    rows : list of mapping, the unit's rows so far
-    """
-
-    def __init__(self, rows: list[Mapping]) -> None:
-        super().__init__("the minutes are over")
-        self.rows = rows
-
-
-class Limited(Checkpoint):
-    """A checkpoint that ends the work when a time has come, its state saved.
-
-    Parameters
-    ----------
-    folder, belongs : see :class:`~labkit.lab.runs.jobs.Checkpoint`
-    until : float, the time, in seconds since the epoch
-    """
-
-    def __init__(self, folder: Path, belongs: Mapping[str, Any], until: float) -> None:
-        super().__init__(folder, belongs)
-        self.until = until
-
-    def save(self, state: dict, name: str = "state", *, now: bool = False) -> None:
-        """Save as a checkpoint does; raise MinutesOver when the time has come."""
-        over = time.time() > self.until
-        super().save(state, name, now=now or over)
-        if over:
-            raise MinutesOver(state.get("rows", []))
 
 
 def run(
@@ -83,7 +44,6 @@ def run(
     *,
     workers: int = 1,
     device: str = "cpu",
-    minutes: float = math.inf,
 ) -> Iterator[tuple[str, str]]:
     """Carry out those units of a study that are not done; yield as each ends.
 
@@ -94,16 +54,12 @@ def run(
     results_dir, out : path, of results, and of states and locks
     workers : int, processes of this machine
     device : str, the torch device that the units compute on
-    minutes : float, after which units that save states stop, to be gone on with; their
-        rows so far are then in the folder ``so-far`` of ``out``
 
     Yields
     ------
-    unit, what became of it : str; "done", "at work elsewhere", that the minutes are
-        over, or why it failed
+    unit, what became of it : str; "done", "at work elsewhere", or why it failed
     """
-    until = time.time() + 60 * minutes
-    recorded, _ = results.read(results.path_of(study, results_dir))
+    recorded, _ = results.read(study, results_dir)
     left = []
     for unit in units:
         if unit not in recorded:
@@ -111,26 +67,18 @@ def run(
         elif words := results.difference(study, recorded[unit]):
             yield unit, f"REFUSED: {words}"
     folders = str(Path(results_dir).absolute()), str(Path(out).absolute())
-    jobs = {
-        n: (study.name, unit, *folders, device, until) for n, unit in enumerate(left)
-    }
+    jobs = {n: (study.name, unit, *folders, device) for n, unit in enumerate(left)}
     ended = carry_out(do_unit, jobs, workers=workers)
     with contextlib.closing(ended):
         for number, answer in ended:
             yield left[number], str(answer)
 
 
-def check(
-    study: Study,
-    units: Iterable[str],
-    results_dir: Path,
-    out: Path,
-    device: str = "cpu",
-) -> None:
+def check(study: Study, results_dir: Path, out: Path, device: str = "cpu") -> None:
     """Check before the first unit begins for what would make units fail at their end.
 
     Git must give the commit, the results must be undamaged, both folders must be
-    writable, and the data and the device must be on this machine.
+    writable, and the device must be here and one that the study can compute on.
 
     Raises
     ------
@@ -141,59 +89,33 @@ def check(
             "results name the commit that computed them, and git gives none for "
             f"{SOURCE}; install git, or work in a clone"
         )
-    takes = inspect.signature(study.work).parameters
     try:
         check_device(device)
     except ValueError as error:
         raise RunRefused(str(error)) from error
-    if device != "cpu" and "device" not in takes:
+    if device != "cpu" and "device" not in inspect.signature(study.work).parameters:
         raise RunRefused(f"{study.name} computes on the CPU alone, not on {device!r}")
-    path = results.path_of(study, results_dir)
-    recorded, _ = results.read(path)
-    check_folder(path.parent)
+    results.read(study, results_dir)
+    check_folder(results.path_of(study, results_dir).parent)
     check_folder(out)
-    every = available()
-    default = takes.get("data")
-    for unit in (unit for unit in units if unit not in recorded):
-        data = study.units[unit].get("data", default and default.default)
-        if data in every and not every[data].here:
-            raise RunRefused(
-                f"{study.name} {unit} needs the data set {data!r}, which is not here; "
-                f"'python -c \"from labkit.lab import load; load({data!r})\"' "
-                "downloads it, or set LABKIT_DATA to the folder that has it"
-            )
 
 
 def do_unit(
-    name: str,
-    unit: str,
-    results_dir: str,
-    out: str,
-    device: str = "cpu",
-    until: float = math.inf,
+    name: str, unit: str, results_dir: str, out: str, device: str = "cpu"
 ) -> str:
-    """Carry out one unit unless it is done or another process works on it.
-
-    ``until`` is the time, in seconds since the epoch, at which it stops.
-    """
+    """Carry out one unit unless it is done or another process works on it."""
     set_threads()
     study, folder = find_study(name), Path(out) / name / unit
 
     def finished() -> str | None:
-        headers, _ = results.read(results.path_of(study, Path(results_dir)))
+        headers, _ = results.read(study, Path(results_dir))
         return DONE if unit in headers else None
 
     def work() -> str:
         where = {} if device == "cpu" else {"device": device}
-        whose = {"study": name} | belonging(study, unit) | where
-        if time.time() > until:
-            return OVER
-        checkpoint = Limited(folder, whose, until)
+        owner = {"study": name} | belonging(study, unit) | where
+        checkpoint = Checkpoint(folder, owner)
         header, rows = done(study, unit, checkpoint, **where)
-        if "goes_on" in header:
-            if rows:
-                results.append(study, Path(out) / SO_FAR, header, rows)
-            return OVER
         results.append(study, Path(results_dir), header, rows)
         checkpoint.clear()
         return DONE
@@ -219,8 +141,6 @@ def done(
     flushed = torch.set_flush_denormal(True)
     try:
         rows = [dict(row) for row in study.work(checkpoint, **arguments)]
-    except MinutesOver as stopped:
-        rows, header["goes_on"] = stopped.rows, True
     finally:
         torch.set_flush_denormal(False)
     header["denormals"] = "flushed" if flushed else "kept"
@@ -259,7 +179,7 @@ def here(device: str = "cpu") -> dict:
 
 def _processor() -> str:
     """Return the processor's name, or its architecture where that is all there is."""
-    told = Path("/proc/cpuinfo")
-    text = told.read_text("utf-8") if told.exists() else ""
+    about = Path("/proc/cpuinfo")
+    text = about.read_text("utf-8") if about.exists() else ""
     named = re.search(r"^model name\s*: (.*)", text, re.MULTILINE)
     return named[1] if named else platform.machine()

@@ -26,7 +26,7 @@ NUMBER = r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])"
 
 
 def recorded(name):
-    return results.frame(results.path_of(STUDIES[name], RESULTS))
+    return results.frame(STUDIES[name], RESULTS)
 
 
 def repeated(rows, runs):

@@ -1,12 +1,9 @@
 """Units are done once, survive a kill, and what they found stays as it was written."""
 
-import math
 import multiprocessing
 import os
 import signal
-import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,7 +23,7 @@ def small(name):
     return replace(ALL[name], units={"small": ALL[name].small})
 
 
-def do(name, folder, cut=False, until=math.inf):
+def do(name, folder, cut=False):
     """Do the small unit; if ``cut``, be killed as soon as a state is saved.
 
     Or when all is computed and nothing written, where no state is.
@@ -43,17 +40,18 @@ def do(name, folder, cut=False, until=math.inf):
     saved = units.Checkpoint.save
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units.Checkpoint, "save", save)
+        patch.setattr(rtrl_online, "CHUNK", 25)  # steps, fewer than between two looks
         if cut:
             patch.setattr(units.results, "append", killed)
         patch.setattr(units, "find_study", small)
-        where = str(folder / "results"), str(folder), "cpu", until
+        where = str(folder / "results"), str(folder)
         return units.do_unit(name, "small", *where)
 
 
-def rows_in(name, folder, place="results"):
-    header, rows = results.read(results.path_of(small(name), folder / place))
-    kept = [{k: v for k, v in r.items() if not k.startswith("seconds")} for r in rows]
-    return header["small"], kept
+def rows_in(name, folder):
+    header, rows = results.read(small(name), folder / "results")
+    kept = [each for each in rows if not each.startswith("seconds")]
+    return header["small"], rows[kept].to_dict("records")
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -71,32 +69,6 @@ def test_a_unit_that_was_killed_gives_the_same_numbers(name, tmp_path):
     assert rows == same and rows
     assert len(header["processes"]) == 2
     assert not (cut / name / "small").exists()
-
-
-@pytest.mark.parametrize("name", ["rtrl/table2-online", "rtrl/fig1-copy"])
-def test_a_unit_whose_minutes_are_over_goes_on_to_the_same_numbers(name, tmp_path):
-    cut, whole = tmp_path / "cut", tmp_path / "whole"
-    with pytest.MonkeyPatch.context() as patch:  # after 75 steps, between two looks
-        patch.setattr(rtrl_online, "CHUNK", 25)
-        patch.setattr(units, "time", stopped(at=[0.0, 0.0, 0.0, 1.0]))
-        assert do(name, cut, until=0.5) == units.OVER
-    assert not results.path_of(small(name), cut / "results").exists()
-    _, so_far = rows_in(name, cut, units.SO_FAR)
-    assert do(name, cut) == do(name, whole) == units.DONE
-    (header, rows), (_, same) = (rows_in(name, each) for each in (cut, whole))
-    assert rows == same and so_far == rows[: len(so_far)] != rows
-    assert len(header["processes"]) == 2 and "goes_on" not in header
-
-
-def stopped(at):
-    """The module of time, whose seconds since the epoch are these, one a call."""
-    clock = iter(at)
-    return SimpleNamespace(**{**vars(time), "time": lambda: next(clock)})
-
-
-def test_a_unit_is_not_begun_when_the_minutes_are_over(tmp_path):
-    assert do("rtrl/table2-online", tmp_path, until=0.0) == units.OVER
-    assert not (tmp_path / "rtrl/table2-online/small").exists()
 
 
 def test_a_unit_that_is_done_is_not_repeated(tmp_path, monkeypatch):
@@ -181,8 +153,8 @@ def test_units_whose_names_differ_behind_a_dot_run_at_once(tmp_path, monkeypatch
     both = replace(ALL["broad/first-column"], units=names, work=work)
     monkeypatch.setattr(units, "find_study", lambda _: both)
     work(None, "k-0.01-0")
-    _, rows = results.read(results.path_of(both, tmp_path / "results"))
-    assert [row["found"] for row in rows] == [units.DONE, "nothing"]
+    _, rows = results.read(both, tmp_path / "results")
+    assert [*rows["found"]] == [units.DONE, "nothing"]
 
 
 def test_results_stand_in_the_order_of_the_units(tmp_path):
@@ -198,9 +170,7 @@ def test_results_stand_in_the_order_of_the_units(tmp_path):
         "a,x,,2",
         "b,x,0.3333333,",
     ]
-    headers, rows = results.read(results.path_of(each, tmp_path))
-    assert list(headers) == ["a", "b"]
-    assert rows[1] == {"unit": "b", "label": "x", "b": "0.3333333"}
+    assert list(results.read(each, tmp_path)[0]) == ["a", "b"]
 
 
 def test_a_name_that_there_is_not_is_refused():
@@ -214,25 +184,6 @@ def test_a_name_that_there_is_not_is_refused():
         assert told.exit_code == 2
         assert f"no unit of {name} matches 'x': " in told.output
         assert "seed-0, seed-1, seed-2" in told.output
-
-
-def test_a_paper_stands_for_all_its_studies():
-    names = [each.name for each in find_studies(["bpls", "rls/tables1-2", "bpls"])]
-    assert names == [
-        *("bpls/table1", "bpls/competitors", "bpls/linear-competitors"),
-        *("bpls/toy", "bpls/seconds", "rls/tables1-2"),
-    ]
-    told = CliRunner().invoke(app, ["show", "rtrl"])
-    assert told.exit_code == 0 and "rtrl/fig3: Figure 3" in told.output
-    assert "rls/" not in told.output
-
-
-def test_in_any_folder_the_command_reads_the_same_results(tmp_path, monkeypatch):
-    told = []
-    for folder in (ROOT, tmp_path):
-        monkeypatch.chdir(folder)
-        told.append(CliRunner().invoke(app, ["list", "rls"]).output)
-    assert told[0] == told[1] and "1 of 1 units" in told[0]
 
 
 def test_a_unit_has_one_thread(tmp_path, monkeypatch):
@@ -256,11 +207,14 @@ def test_an_experiment_says_what_it_is(name):
     assert all(" " not in unit and "/" not in unit for unit in each.units)
 
 
-def test_list_and_show_tell_of_every_study(tmp_path):
-    do("broad/first-column", tmp_path)
-    folder = str(tmp_path / "results")
-    for verb in ("list", "show"):
-        told = CliRunner().invoke(app, [verb, "--results", folder])
-        assert told.exit_code == 0, told.output
-        assert all(name in told.output for name in ALL)
-    assert "Criterion: yes where our mean and the paper" in told.output
+def test_list_and_show_tell_of_all_studies_or_those_of_a_paper(tmp_path, monkeypatch):
+    """In any folder they read the results of the checkout."""
+    monkeypatch.chdir(tmp_path)
+    for verb, of_the_paper in ("list", "1 of 1 units done"), ("show", "Criterion: "):
+        output = CliRunner().invoke(app, [verb, "rls"]).output
+        assert of_the_paper in output and "rls/fig2a-3a" in output
+        assert "rtrl/" not in output
+        output = CliRunner().invoke(app, [verb, "--results", "none"]).output
+        assert all(name in output for name in ALL)
+    names = [each.name for each in find_studies(["bpls", "rls/tables1-2", "bpls"])]
+    assert names == [name for name in ALL if "bpls/" in name] + ["rls/tables1-2"]
