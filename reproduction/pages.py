@@ -77,7 +77,7 @@ def tally(items: pd.DataFrame) -> str:
     return f"{len(kept)} claims: {', '.join(words)}, – not run here {every.get('', 0)}."
 
 
-HEADS = ["verdict", "claim", "the paper", "ours", "runs", "size", "rows", "to decide"]
+HEADS = ["verdict", "claim", "the paper", "ours", "size", "runs", "rows", "to decide"]
 
 
 def claimed(items: pd.DataFrame) -> Iterator[str]:
@@ -135,11 +135,10 @@ def race_page(folder: Path) -> str:
     """Return the race as HTML that stands alone; see `labkit.lab.claims.show_race`."""
     race = find_study("compare/rivals")
     rows = results.frame(race, folder)
-    table = (
-        race.table(rows).rename_axis(None).to_html(na_rep="", border=0)
-        if len(rows)
-        else ""
-    )
+    if rows.empty:
+        return ""
+    shown = race.table(rows).rename_axis(None)
+    table = shown.to_html(na_rep="", border=0, classes="table")
     return f'<div style="overflow-x: auto">{table}</div>\n<p>{compare.LEGEND}</p>\n'
 
 
