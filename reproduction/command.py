@@ -1,5 +1,6 @@
 """``labkit reproduce``: list the studies, run their units, show what they measured."""
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -78,6 +79,9 @@ def run(
     device: Annotated[
         str, typer.Option(help="torch device, such as cuda, that the units compute on.")
     ] = "cpu",
+    minutes: Annotated[
+        float, typer.Option(help="Stop after so many; the same command goes on.")
+    ] = math.inf,
     results: Results = RESULTS,
     out: Annotated[Path, typer.Option(help="Folder of what is under way.")] = OUT,
 ) -> None:
@@ -93,10 +97,18 @@ def run(
         work.check(each, results, out, device)
     failed = 0
     for each, mine in wanted:
-        ended = work.run(each, mine, results, out, workers=workers, device=device)
+        ended = work.run(
+            each,
+            mine,
+            results,
+            out,
+            workers=workers,
+            device=device,
+            minutes=minutes,
+        )
         for unit, outcome in ended:
             typer.echo(f"{each.name} {unit}: {outcome}")
-            failed += outcome not in (work.DONE, work.BUSY)
+            failed += outcome not in (work.DONE, work.BUSY, work.OVER)
     if failed:
         raise typer.Exit(1)
 

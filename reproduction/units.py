@@ -6,14 +6,16 @@ from the last state that it saved if there is one.
 
 import contextlib
 import inspect
+import math
 import os
 import platform
 import re
 import resource
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -34,6 +36,42 @@ from reproduction import results
 from reproduction.studies import Study, find_study
 
 DONE, BUSY = "done", "at work elsewhere"
+OVER = "the minutes are over; the same command goes on"
+SO_FAR = "so-far"  # the folder, in that of states, of rows of units that go on
+
+
+class MinutesOver(Exception):
+    """The end of the minutes that a unit has.
+
+    Attributes
+    ----------
+    rows : list of mapping, the unit's rows so far
+    """
+
+    def __init__(self, rows: list[Mapping]) -> None:
+        super().__init__("the minutes are over")
+        self.rows = rows
+
+
+class Limited(Checkpoint):
+    """A checkpoint that ends the work when a time has come, its state saved.
+
+    Parameters
+    ----------
+    folder, belongs : see :class:`~labkit.lab.runs.jobs.Checkpoint`
+    until : float, the time, in seconds since the epoch
+    """
+
+    def __init__(self, folder: Path, belongs: Mapping[str, Any], until: float) -> None:
+        super().__init__(folder, belongs)
+        self.until = until
+
+    def save(self, state: dict, name: str = "state", *, now: bool = False) -> None:
+        """Save as a checkpoint does; raise MinutesOver when the time has come."""
+        over = time.time() > self.until
+        super().save(state, name, now=now or over)
+        if over:
+            raise MinutesOver(state.get("rows", []))
 
 
 def run(
@@ -44,6 +82,7 @@ def run(
     *,
     workers: int = 1,
     device: str = "cpu",
+    minutes: float = math.inf,
 ) -> Iterator[tuple[str, str]]:
     """Carry out those units of a study that are not done; yield as each ends.
 
@@ -54,11 +93,15 @@ def run(
     results_dir, out : path, of results, and of states and locks
     workers : int, processes of this machine
     device : str, the torch device that the units compute on
+    minutes : float, after which units that save states stop, to be gone on with; their
+        rows so far are then in the folder ``so-far`` of ``out``
 
     Yields
     ------
-    unit, what became of it : str; "done", "at work elsewhere", or why it failed
+    unit, what became of it : str; "done", "at work elsewhere", that the minutes are
+        over, or why it failed
     """
+    until = time.time() + 60 * minutes
     recorded, _ = results.read(study, results_dir)
     left = []
     for unit in units:
@@ -67,7 +110,9 @@ def run(
         elif words := results.difference(study, recorded[unit]):
             yield unit, f"REFUSED: {words}"
     folders = str(Path(results_dir).absolute()), str(Path(out).absolute())
-    jobs = {n: (study.name, unit, *folders, device) for n, unit in enumerate(left)}
+    jobs = {
+        n: (study.name, unit, *folders, device, until) for n, unit in enumerate(left)
+    }
     ended = carry_out(do_unit, jobs, workers=workers)
     with contextlib.closing(ended):
         for number, answer in ended:
@@ -101,9 +146,17 @@ def check(study: Study, results_dir: Path, out: Path, device: str = "cpu") -> No
 
 
 def do_unit(
-    name: str, unit: str, results_dir: str, out: str, device: str = "cpu"
+    name: str,
+    unit: str,
+    results_dir: str,
+    out: str,
+    device: str = "cpu",
+    until: float = math.inf,
 ) -> str:
-    """Carry out one unit unless it is done or another process works on it."""
+    """Carry out one unit unless it is done or another process works on it.
+
+    ``until`` is the time, in seconds since the epoch, at which it stops.
+    """
     set_threads()
     study, folder = find_study(name), Path(out) / name / unit
 
@@ -114,8 +167,14 @@ def do_unit(
     def work() -> str:
         where = {} if device == "cpu" else {"device": device}
         owner = {"study": name} | belonging(study, unit) | where
-        checkpoint = Checkpoint(folder, owner)
+        if time.time() > until:
+            return OVER
+        checkpoint = Limited(folder, owner, until)
         header, rows = done(study, unit, checkpoint, **where)
+        if "goes_on" in header:
+            if rows:
+                results.append(study, Path(out) / SO_FAR, header, rows)
+            return OVER
         results.append(study, Path(results_dir), header, rows)
         checkpoint.clear()
         return DONE
@@ -141,6 +200,8 @@ def done(
     flushed = torch.set_flush_denormal(True)
     try:
         rows = [dict(row) for row in study.work(checkpoint, **arguments)]
+    except MinutesOver as stopped:
+        rows, header["goes_on"] = stopped.rows, True
     finally:
         torch.set_flush_denormal(False)
     header["denormals"] = "flushed" if flushed else "kept"

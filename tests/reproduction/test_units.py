@@ -1,9 +1,12 @@
 """Units are done once, survive a kill, and what they found stays as it was written."""
 
+import math
 import multiprocessing
 import os
 import signal
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,7 +26,7 @@ def small(name):
     return replace(ALL[name], units={"small": ALL[name].small})
 
 
-def do(name, folder, cut=False):
+def do(name, folder, cut=False, until=math.inf):
     """Do the small unit; if ``cut``, be killed as soon as a state is saved.
 
     Or when all is computed and nothing written, where no state is.
@@ -40,18 +43,18 @@ def do(name, folder, cut=False):
     saved = units.Checkpoint.save
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units.Checkpoint, "save", save)
-        patch.setattr(rtrl_online, "CHUNK", 25)  # steps, fewer than between two looks
         if cut:
             patch.setattr(units.results, "append", killed)
         patch.setattr(units, "find_study", small)
-        where = str(folder / "results"), str(folder)
+        where = str(folder / "results"), str(folder), "cpu", until
         return units.do_unit(name, "small", *where)
 
 
-def rows_in(name, folder):
-    header, rows = results.read(small(name), folder / "results")
+def rows_in(name, folder, place="results"):
+    header, rows = results.read(small(name), folder / place)
     kept = [each for each in rows if not each.startswith("seconds")]
-    return header["small"], rows[kept].to_dict("records")
+    filled = [row[row != ""].to_dict() for _, row in rows[kept].iterrows()]
+    return header["small"], filled
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -69,6 +72,32 @@ def test_a_unit_that_was_killed_gives_the_same_numbers(name, tmp_path):
     assert rows == same and rows
     assert len(header["processes"]) == 2
     assert not (cut / name / "small").exists()
+
+
+@pytest.mark.parametrize("name", ["rtrl/table2-online", "rtrl/fig1-copy"])
+def test_a_unit_whose_minutes_are_over_goes_on_to_the_same_numbers(name, tmp_path):
+    cut, whole = tmp_path / "cut", tmp_path / "whole"
+    with pytest.MonkeyPatch.context() as patch:  # after 75 steps, between two looks
+        patch.setattr(rtrl_online, "CHUNK", 25)
+        patch.setattr(units, "time", stopped(at=[0.0, 0.0, 0.0, 1.0]))
+        assert do(name, cut, until=0.5) == units.OVER
+    assert not results.path_of(small(name), cut / "results").exists()
+    _, so_far = rows_in(name, cut, units.SO_FAR)
+    assert do(name, cut) == do(name, whole) == units.DONE
+    (header, rows), (_, same) = (rows_in(name, each) for each in (cut, whole))
+    assert rows == same and so_far == rows[: len(so_far)] != rows
+    assert len(header["processes"]) == 2 and "goes_on" not in header
+
+
+def stopped(at):
+    """The module of time, whose seconds since the epoch are these, one a call."""
+    clock = iter(at)
+    return SimpleNamespace(**{**vars(time), "time": lambda: next(clock)})
+
+
+def test_a_unit_is_not_begun_when_the_minutes_are_over(tmp_path):
+    assert do("rtrl/table2-online", tmp_path, until=0.0) == units.OVER
+    assert not (tmp_path / "rtrl/table2-online/small").exists()
 
 
 def test_a_unit_that_is_done_is_not_repeated(tmp_path, monkeypatch):
