@@ -27,17 +27,6 @@ def test_a_walk_is_on_the_misses_of_the_one_before():
     assert ends.misses.iloc[0] == ends["rows"].shift(-1).iloc[0]
 
 
-def test_noise_turned_in_a_run_has_its_own_misses():
-    experiment = live(digits)
-    experiment.run(4)
-    experiment.controls.set(sigma=0.6)
-    frame = experiment.run(2)
-    assert frame["rows"].iloc[4] > 3 * frame["misses"].iloc[3]
-    last = frame.iloc[5]
-    assert last["accuracy so far"] == pytest.approx(last["train"], rel=1e-12)
-    assert last["misses"] == round(len(digits.fit.targets) * (1 - last["train"] / 100))
-
-
 def with_noise_turned_up(seed):
     """A run with sigma at 0.4 after ten walks, for eight more."""
     experiment = live(whole, seed=seed)

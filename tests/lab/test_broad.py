@@ -146,13 +146,3 @@ def test_what_the_knobs_say_to_look_for_is_there(whole):
     for knobs, least, most in looked_for:
         exact, greville = ends(**knobs)
         assert least < exact - greville < most
-
-
-def test_who_has_lost_a_pivot_is_left_out_and_named():
-    # Columns beyond what 60 samples can tell apart, at a ridge below rounding.
-    small = load_problem("digits", samples=60, dtype=torch.float64)
-    live = make(small, 8, ridge=1e-12, budget=80)
-    frame = live.run(99)
-    assert frame["accuracy exact"].isna().any()
-    assert "chol-1 ended at" in live.note.value
-    assert "smallest safe ridge" in frame["note"].iloc[-1]

@@ -117,15 +117,6 @@ def live():
     return LiveLab(compare.RACE, interactive=False)
 
 
-def test_the_live_race_looks_now_and_then_and_takes_noise_in_mid_run():
-    made = live()
-    frame = made.run(9)
-    assert frame[[*compare.ALL]].notna().all(axis=None)
-    assert made.note.value.startswith("minibatch 9")
-    made.controls.set(input_noise=1.0, label_noise=0.8, batch=128)
-    assert len(made.run(4)) == 13
-
-
 def test_a_rule_that_fails_live_ends_alone(monkeypatch):
     values = compare.middle_values() | {"RLS": {"lr": 1e6, "mean_weight": 0.1}}
     monkeypatch.setattr(compare, "middle_values", lambda: values)

@@ -7,13 +7,9 @@ where it is handed a problem.
 import dataclasses
 import math
 import pkgutil
-import re
-import subprocess
-import sys
 from functools import cache
 from importlib import import_module
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +22,6 @@ from labkit.lab.datasets import load
 from labkit.lab.panels import Experiment, LiveLab, Measured, Measurement
 from labkit.lab.panels.figures.captions import as_json, jsonable
 from labkit.lab.panels.live.experiment import knobs_of
-from labkit.lab.panels.live.turn import direction
 from labkit.lab.problem import load_problem
 
 BOOKS = "rls bpls hessian_free broad rtrl compare".split()
@@ -58,7 +53,7 @@ EXPERIMENTS = {
     for each in names.values()
     if isinstance(each, Experiment)
 }
-# Of the race two rules: `test_compare.py` runs it with all.
+# Of the race two rules: `test_pictures.py` runs it with all.
 EXPERIMENTS["compare race"] = NAMES["compare"]["race_of"]("RLS", "Adam")
 PICTURES = [
     name
@@ -275,45 +270,6 @@ def test_a_knob_works_at_its_ends_and_holds_from_the_next_step_on(name, knob):
             assert "turned" in turned.trace.rows[count]
 
 
-ASKING = [
-    pytest.param(name, knob, marks=[LONG] * (name != "broad functions"))
-    for name, knob in KNOBS
-    if knobs_of(EXPERIMENTS[name].knobs())[knob].about
-]
-
-
-@quiet
-@pytest.mark.parametrize("before", [0, 4, 25])
-@pytest.mark.parametrize(("name", "knob"), ASKING)
-def test_a_prediction_gets_a_verdict_that_runs_apart_give_too(name, knob, before):
-    lab = live(name, interactive=True)
-    lab.run(before)
-    run, declared = lab.turns.run, lab.controls.knobs[knob]
-    now, anew = getattr(lab.controls.value, knob), declared.restart
-    other = next(end for end in reversed(ends_of(declared)) if end != now)
-    anew, since = anew or lab.stepper.exhausted, run.count
-    assert lab.controls.asks(knob)
-    lab.controls.asked[knob].value = "up"
-    lab.controls.turn(**{knob: other})
-    while not (lab.turns.newest.whole or lab.stepper.exhausted):
-        lab.run(1)
-    values = r"after (\d+) .* (\S+) without, (\S+) with: (\w+)"
-    said = re.match(values, lab.outcome.value)
-    without, turned = run.again(), run.again()
-    to = int(said[1]) + (0 if anew else since)
-    if anew:
-        turned = run.again(**{knob: other})
-    while not anew and turned.count < since and turned.advance():
-        pass
-    turned.tell({knob: other})  # where it begins anew it has it
-    for apart in (without, turned):
-        while apart.count < to and apart.advance():
-            pass
-    _, column = lab.controls.about(knob)
-    found = [apart.measured[to - 1][column] for apart in (without, turned)]
-    assert said.groups()[1:] == (*(f"{x:.3g}" for x in found), direction(*found))
-
-
 @each
 def test_what_is_declared_exists(name):
     experiment = EXPERIMENTS[name]
@@ -376,29 +332,3 @@ def turns_of(name):
     ends = [(k.name, end) for k in made for end in ends_of(k)[-1:]]
     first = [(name, getattr(knobs, name)) for name, _ in ends[:1]]
     return ends[:2] + first
-
-
-OPENED = """
-import sys
-sys.path.insert(0, {root!r})
-from tests.lab.test_experiments import EXPERIMENTS, NO_DRAWS, live
-
-for name, experiment in EXPERIMENTS.items():
-    if name in NO_DRAWS:  # what it is handed is trained before
-        continue
-    lab = live(name)
-    assert lab.note.value == "Press Run, or Step."
-    assert experiment.opening is None or lab.figure["data"], name
-    found = [m for m in ("torch._dynamo", "sympy") if m in sys.modules]
-    assert not found, (name, found)
-print("all")
-"""
-
-
-def test_panels_are_drawn_before_anything_is_trained():
-    """Building them and their first pictures imports nothing that optimisers need."""
-    code = OPENED.format(root=str(Path(__file__).parents[2]))
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert done.stdout.strip() == "all", done.stderr

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -10,10 +10,10 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from labkit.hessian_free import HessianFree, mirrored, squared_error
+from labkit.hessian_free import HessianFree, squared_error
 from labkit.lab import LiveLab
 from labkit.lab.books import hessian_free as lab, hessian_free_bowl as bowl
-from labkit.lab.books.hessian_free_training import PAPER, SIZES, Training, load_images
+from labkit.lab.books.hessian_free_training import SIZES, Training, load_images
 
 
 def with_rows(problem, **rows):
@@ -186,10 +186,3 @@ def test_the_papers_nets_take_a_step(dataset):
     frame = make_live(problem).run(1)
     assert frame["n"].iloc[0] == problem.setting.batch_size
     assert frame["batch_error_after"].iloc[0] < frame["batch_error"].iloc[0]
-
-
-def test_the_papers_settings():
-    for name, sizes in {"mnist": (300, 6000), "usps": (200, 2000)}.items():
-        assert (PAPER[name].batch_size, PAPER[name].max_batch_size) == sizes
-    widths = pairwise(mirrored(PAPER["usps"].encoder))
-    assert sum((m + 1) * p for m, p in widths) == 419_081

@@ -132,13 +132,6 @@ def test_the_variable_may_not_name_a_file(folder, put, monkeypatch):
             call()
 
 
-def test_available_sees_what_is_here(put):
-    assert not available()["ptb"].here and not available()["imdb"].here
-    assert all(available()[name].here for name in ("text", "digits"))
-    put({path: b"" for path in FILES if path.startswith("ptb/")})
-    assert available()["ptb"].here
-
-
 def test_the_page_about_the_data_has_the_pins_of_the_registry():
     page = Path(__file__).parents[3].joinpath("data/README.md").read_text("utf-8")
     listed = re.findall(r"^\| `(\S+/\S+)` \| ([\d,]+) \| `(\w{64})` \|", page, re.M)

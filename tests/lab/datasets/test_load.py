@@ -29,16 +29,6 @@ def test_every_call_gives_the_same_and_a_device_moves_all(name, split):
     assert {tensor.device.type for tensor in tensors(data)} == {"meta"}
 
 
-def test_digits():
-    train, test = load("digits"), load("digits", "test", dtype=torch.float16)
-    assert train.inputs.shape == (1437, 64) and test.inputs.shape == (360, 64)
-    assert (train.inputs.dtype, test.inputs.dtype) == (torch.float32, torch.float16)
-    for part in (train, test):
-        assert part.inputs.min() == 0 and part.inputs.max() == 1
-        assert torch.equal(part.targets.unique(), torch.arange(10))
-    assert torch.bincount(test.targets).min() >= 33
-
-
 def test_text_is_pythons_reference_in_fifty_symbols():
     from pydoc_data.topics import topics
 

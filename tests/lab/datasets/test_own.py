@@ -86,14 +86,6 @@ def test_noise_on_a_number_gives_it_that_of_another_row():
     assert torch.isin(noisy, problem.fit.targets).all()
 
 
-def test_a_text_is_cut_in_three(tmp_path):
-    path = tmp_path / "mine.txt"
-    path.write_text("Das Wörterbuch. " * 200, "utf-8")
-    parts = [load(str(path), split) for split in ("train", "valid", "test")]
-    spelt = "".join(part.symbols[i] for part in parts for i in part.tokens)
-    assert spelt == path.read_text("utf-8") and parts[0].name == "mine"
-
-
 @pytest.mark.parametrize(
     ("name", "classes"),
     [("iris", 3), ("wine", 3), ("breast-cancer", 2), ("diabetes", 0)],

@@ -1,26 +1,21 @@
 """Every room walks the step that it trains with, and each tag leads to its equation."""
 
 import dataclasses
-import gc
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
-from types import CodeType
 from typing import Any
 
 import pytest
 import torch
 
-from labkit import hessian_free
 from labkit.lab.panels.lines.source import Docstrings, tags
 from labkit.lab.panels.lines.tracer import follow_lines
 from tests.bpls import walks as bpls_walks
 from tests.broad import walks as broad_walks
-from tests.draws import seeded
 from tests.hessian_free import walks as hessian_free_walks
 from tests.rls import walks as rls_walks
 from tests.rtrl import walks as rtrl_walks
-from tests.walks import Walk, called, code_of, random
+from tests.walks import Walk, called, code_of
 
 ROOMS = (rls_walks, bpls_walks, hessian_free_walks, broad_walks, rtrl_walks)
 WALKS = {name: make for room in ROOMS for name, make in room.WALKS.items()}
@@ -93,28 +88,3 @@ def test_each_tag_on_the_way_has_its_equation_and_all_equations_are_met(name):
 @pytest.mark.parametrize("function", STEPS, ids=lambda f: f.__qualname__)
 def test_the_function_that_is_walked_is_the_one_that_trains(function):
     assert code_of(function) in called(lambda: STEPS[function]("cpu")())
-
-
-# Size
-
-
-def held(value: Any) -> list[Any]:
-    """All that something holds, itself included, but for code and types."""
-    found, left = {}, [value]
-    while left:
-        each = left.pop()
-        if id(each) not in found and not isinstance(each, CodeType | type):
-            found[id(each)] = each
-            left += gc.get_referents(each)
-    return list(found.values())
-
-
-def test_a_record_is_small_and_holds_no_tensor():
-    net = hessian_free.Autoencoder((64, 32, 8, 32, 64), generator=seeded())
-    (X,) = random((100, 64), dtype=torch.float32)
-    optimizer = hessian_free.HessianFree(net, damping=0.1, maxiter=40)
-    step = partial(optimizer.step, X.sigmoid(), validation=X[:30].sigmoid())
-    lines = recorded(Walk(step, tuple)).lines
-    assert len(lines) > 5
-    assert sum(map(sys.getsizeof, held(lines))) < 5e6
-    assert not [each for each in held(lines) if isinstance(each, torch.Tensor)]

@@ -35,7 +35,6 @@ def test_list_shows_names_types_bounds_and_paper_values():
     [
         ("run rtlr", "unknown notebook 'rtlr'; there are: rls, rtrl"),
         ("run", "--all"),
-        ("run rls -p corpus=bible", "corpus takes str, text|ptb"),
         ("run rls -p rakn=8", "did you mean 'rank'? There are: rank (int, 1..64)"),
         ("run rls -p rank", "write -p name=value"),
         ("run rls -p rank=8 -p rank=9", "given twice"),

@@ -98,8 +98,6 @@ def test_all_that_is_wrong_is_told_at_once_with_what_there_is(parameters):
         resolve(parameters, {"rnak": 8, "rate": -1})
     assert all(p.name in str(refusal.value) for p in parameters)
     assert "rate=-1 is not allowed" in str(refusal.value)
-    with pytest.raises(ParameterError, match="profiles are quick, paper"):
-        resolve(parameters, profile="fast")
 
 
 def test_a_choice_with_a_star_is_a_file(tmp_path, monkeypatch):
