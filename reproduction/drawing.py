@@ -127,7 +127,8 @@ def svg(
     ]
     for x in x_ticks:
         anchor = "end" if x_at(x) > right - 16 else "middle"
-        parts.append(_text(x_at(x), low + 17, f"{x:,.7g}", anchor=anchor))
+        words = f"{x:,.7g}"
+        parts.append(_text(x_at(x), low + 16, words, anchor=anchor, size=10))
         parts.append(_line([(x_at(x), TOP), (x_at(x), low)], GREY))
     for y in y_ticks:
         parts.append(_text(LEFT - 5, y_at(y) + 4, f"{y:,.7g}", anchor="end"))
@@ -137,9 +138,6 @@ def svg(
     for name, number in lines.items():
         colour, y = style.get(name, BLACK)[1], y_at(number)
         parts.append(_line([(LEFT, y), (right, y)], colour, dash=PAPER))
-        if name not in drawn:
-            words = f"the paper, {name}: {number:g}"
-            parts.append(_text(LEFT + 4, y - 3, words, size=10))
     for name, each in drawn.items():
         x, (dash, colour) = [*map(x_at, each.x)], style[name]
         if each.sd.any():
@@ -156,13 +154,14 @@ def svg(
             parts.append(f'<circle {place} fill="white" stroke="{style[name][1]}"/>')
     keys = {name: each.note for name, each in curves.items() if name in drawn}
     keys |= {x: each.note for x, each in curves.items() if "failed" in each.note}
+    keys |= {name: "" for name in lines if name not in drawn}
     keys |= {CIRCLES: ""} if points else {}
     for place, (name, note) in enumerate(keys.items()):
-        y = HEIGHT + 4 + LINE * place
-        if name in drawn:
-            key, (dash, colour) = [(LEFT, y), (LEFT + 30, y)], style[name]
-            parts.append(_line(key, colour, dash=dash, width=1.8))
+        y, dash, colour = HEIGHT + 4 + LINE * place, *style.get(name, BLACK)
         printed = f"; dashed: the paper's {lines[name]:g}" if name in lines else ""
+        if name in drawn or printed:
+            dash = dash if name in drawn else PAPER
+            parts.append(_line([(LEFT, y), (LEFT + 30, y)], colour, dash, width=1.8))
         parts.append(_text(LEFT + 38, y + 4, f"{name}{note}{printed}"))
     height = HEIGHT + LINE * len(keys) + 12
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
