@@ -138,15 +138,6 @@ def test_the_openings_mission_can_be_done_and_is_not_at_first(values, fit, missi
     assert "Your cross leaves 1.62 missing" in rows[0]["said"]
 
 
-def test_each_stage_is_played_with_the_same_traces():
-    """Another kind of trace in its place would have parts of the one before."""
-    guess = pair.PairKnobs(guess="1 1")
-    rows = [*pair.pair_rows(pair.PairKnobs()), *pair.pair_rows(guess)]
-    figures = [pair.picture(row["pictures"], None)["data"] for row in rows]
-    kinds = [[(t["type"], *sorted(t)) for t in figure] for figure in figures]
-    assert all(kind == kinds[0] for kind in kinds)
-
-
 # What is measured
 
 

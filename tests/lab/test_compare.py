@@ -128,29 +128,12 @@ def test_a_rule_that_fails_live_ends_alone(monkeypatch):
 
 # What is measured
 
-FEW = {"data": "digits", "target": "", "device": "cpu"}
-FEW |= {"samples": 200, "hidden": 8, "passes": 2, "seeds": 2}
-
-
-def rows_of(found):
-    return pd.DataFrame([each for each in found if not isinstance(each, float)])
-
-
-def test_a_tuned_race_keeps_the_budget_and_says_how_far_it_is():
-    chosen = {name: rules.CLASSIFIERS[name] for name in ("Adam", "BPLS")}
-    found = [*measured.tuned_race(rules=chosen, trials=3, **FEW)]
-    shares = [each for each in found if isinstance(each, float)]
-    assert shares == sorted(shares) and shares[-1] == 1.0
-    rows = rows_of(found)
-    assert set(rows["label"]) == set(chosen) and set(rows["seed"]) == {0, 1}
-    assert rows["passes"].max() <= 2 + 1e-9
-    assert (rows.groupby(["label", "look"])["error"].nunique() == 2).any()  # by seed
-    assert measured.ends(rows)["mean"].is_monotonic_increasing
-
 
 def test_noise_is_put_on_one_kind_after_another():
     noise = {"input_noise": 1.0, "label_noise": 0.9, "gradient_noise": 3.0}
-    rows = rows_of(measured.noisy_race(**noise, **FEW))
+    setting = {"data": "digits", "target": "", "device": "cpu", "samples": 200}
+    found = measured.noisy_race(**noise, **setting, hidden=8, passes=2, seeds=2)
+    rows = pd.DataFrame([each for each in found if not isinstance(each, float)])
     assert list(dict.fromkeys(rows["noise"])) == ["none", *measured.KINDS]
     table = measured.under_noise(rows)
     left_out = set(table.index[table["gradient_noise"].isna()])

@@ -9,14 +9,11 @@ import math
 import pkgutil
 from functools import cache
 from importlib import import_module
-from itertools import islice
-from types import SimpleNamespace
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from labkit.instruments import Trace
 from labkit.lab import books
 from labkit.lab.datasets import load
 from labkit.lab.panels import Experiment, LiveLab, Measured, Measurement
@@ -286,19 +283,6 @@ def test_what_is_declared_exists(name):
     for knob, values in experiment.playable.items():
         for value in values:
             knobs[knob].checked(value)
-
-
-@each
-def test_looking_at_a_run_changes_nothing(name):
-    """Rows are those of the generator alone, which no panel draws."""
-    lab, knobs = live(name), live(name).controls.value
-    lab.run(3)
-    problem, _ = PROBLEMS.get(name, lambda: ((), {}))()
-    alone = EXPERIMENTS[name].rows(SimpleNamespace(**vars(knobs)), *problem)
-    trace = Trace()
-    for row in islice(alone, len(lab.trace)):
-        trace.log(**{k: v for k, v in row.items() if k != "pictures"})
-    assert numbers(lab).equals(numbers(SimpleNamespace(trace=trace)))
 
 
 @quiet

@@ -117,7 +117,10 @@ def test_every_rule_gets_the_same_points_in_its_ranges():
 def test_the_best_trial_is_taken_on_tuning_rows_by_seeds_that_serve_no_race():
     tests = Problem(PROBLEM.fit, part(1, 0), PROBLEM.tune)  # no row to look at
     made = job(tests, fits=near(0.3), Adam=near(0.02), bad=after(1, DivergedError()))
-    looks = [each for each in at_best_values(made, 4, 2) if isinstance(each, dict)]
+    found = [*at_best_values(made, 4, 2)]
+    shares = [each for each in found if isinstance(each, float)]
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    looks = [each for each in found if isinstance(each, dict)]
     chosen = {look["label"]: look["values"] for look in looks}
     given = [each["lr"] for each in halton({"lr": (0.01, 1.0)}, 4)]
     for label, best in (("fits", 0.3), ("Adam", 0.02)):
