@@ -133,7 +133,7 @@ def test_a_reset_starts_P_again_and_skips_the_block(limit):
 
 @pytest.mark.parametrize("forgetting", [1.0, 0.99])
 def test_a_large_P_from_the_start_is_no_growth(forgetting):
-    running(P0_scale=1e12, forgetting=forgetting, lr=0.0)
+    running(P0_scale=1e17, forgetting=forgetting, lr=0.0)
 
 
 # What a step does on an accelerator, where it must not wait: here on the CPU
