@@ -19,7 +19,6 @@ from labkit.broad import NotPositiveDefinite, Update, side_by_side
 from labkit.broad.factor import add_product
 from labkit.broad.nodes import Nodes, Preparation, Recipe, draw
 from labkit.broad.ridge import with_ridge
-from labkit.broad.solvers import start_operations, update_operations
 from labkit.broad.triangular import lower_solve, lower_t_solve
 from labkit.lab.claims import NO, UNDECIDED, YES
 from labkit.lab.problem import Problem, load_problem
@@ -156,14 +155,6 @@ class Spent:
         self.seconds += time.process_time() - self._began
 
 
-def product_rate(k: int) -> float:
-    """Measure the operations per second of a product of two k x k matrices."""
-    A, spent = torch.rand(k, k, dtype=torch.float64), Spent()
-    with spent:
-        A @ A
-    return 2 * k**3 / spent.seconds
-
-
 def growth(
     checkpoint: Checkpoint,
     *,
@@ -181,7 +172,6 @@ def growth(
     problem, checkpoint.every = images(data), 10 * checkpoint.every
     nodes, Z, widths = drawn(data, seed, updates)
     Y = coded(problem)
-    l, c = Y.shape  # noqa: E741
     label = f"{solver} {ridge:g}"
     label += f", {at_once:,} images at once" if at_once != ROWS else ""
     saved = checkpoint.load(classes=(streamed.Streamed,)) or {"state": None, "rows": []}
@@ -199,18 +189,9 @@ def growth(
                     state = streamed.start(passes(), ridge, widths[-1])
         except NotPositiveDefinite as error:
             return [*rows, row | {"lost": str(error)}]
-        operations = start_operations(solver, l, grown, c)
-        if k:
-            operations = update_operations(solver, l, k, grown - k, c)
-        measured = {
-            "accuracy": accuracies(nodes, problem, [state.W])[0],
-            "operations": operations,
-            "pivot": float(state.pivot),
-            "seconds_cpu": whole.seconds - making.seconds,
-            "seconds_nodes": making.seconds,
-            "seconds_at_rate": operations / product_rate(min(grown, 2000)),
-        }
-        rows.append(row | measured)
+        row["accuracy"] = accuracies(nodes, problem, [state.W])[0]
+        row["seconds_cpu"] = whole.seconds - making.seconds
+        rows.append(row)
         checkpoint.save({"state": state, "rows": rows})
     return rows
 
@@ -299,16 +280,6 @@ def turns(
         yield said, told, of_runs(YES if same else NO, mine["seed"].nunique())
 
 
-def costs(rows: pd.DataFrame, *, claim: str, most: float) -> Judged:
-    """Judge whether seconds are at most so many times those of the operations."""
-    for label, mine in rows.groupby("label", sort=False):
-        columns = ["seconds_cpu", "seconds_at_rate"]
-        spent, counted = mine[columns].sum() / mine["seed"].nunique()
-        told = f"{spent:.0f} s of the processor, {spent / counted:.2f} of the count"
-        held = YES if spent <= most * counted else NO
-        yield claim.format(label=label), told, held
-
-
 def higher(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
     """Judge whether the highest accuracy of a is above that of b."""
     found = by_label(rows, "accuracy", "max")
@@ -333,22 +304,6 @@ def faster(rows: pd.DataFrame, *, claim: str, a: str, b: str, least: float) -> J
 STEP = 2010  # columns of an update
 
 
-def sizes_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return where each draw ended, its accuracy there, and where it lost a pivot."""
-    done = rows.dropna(subset="accuracy").groupby(["label", "seed"], sort=False)
-    table, lost = done[["columns", "accuracy"]].last().round(2), lost_at(rows)
-    ends = [lost[label][seed] for label, seed in table.index]
-    table["lost at"] = [f"{end:,}" if end else "" for end in ends]
-    return table.rename_axis(["row", "draw"])
-
-
-def lost_at(rows: pd.DataFrame) -> dict[str, pd.Series]:
-    """Return the columns at which each draw of a label lost a pivot, or 0."""
-    kept = rows.reindex(columns=["label", "seed", "columns", "lost"])
-    kept["lost"] = kept["columns"].where(kept["lost"].notna(), 0)
-    return by_label(kept, "lost", "max")
-
-
 def pivots(
     rows: pd.DataFrame,
     *,
@@ -366,7 +321,9 @@ def pivots(
         it; 0 if none is lost
     as_in : str, the label whose draws lose it at the same columns
     """
-    lost = lost_at(rows)
+    ends = rows.reindex(columns=["label", "seed", "columns", "lost"])
+    ends["lost"] = ends["columns"].where(ends["lost"].notna(), 0)
+    lost = by_label(ends, "lost", "max")
     if label not in lost:
         return
     here = lost[label]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from labkit.broad.factor import inverse_cholesky_
 from labkit.broad.nodes import Nodes
-from labkit.broad.ridge import smallest_pivot, with_ridge
+from labkit.broad.ridge import with_ridge
 from labkit.broad.triangular import gram, mm, mm_upper, upper_mm, upper_t_mm
 
 Rows = Iterable[tuple[Tensor, Tensor, Tensor]]
@@ -29,7 +29,6 @@ class Streamed:
     AY: Tensor  # (k, c) A^T Y
     W: Tensor  # (k, c)
     ridge: float
-    pivot: Tensor  # ()
 
     @property
     def F(self) -> Tensor:
@@ -72,7 +71,7 @@ def start(rows: Rows, ridge: float, room: int) -> Streamed:
     k, buffer = len(S), torch.from_numpy(np.zeros((room, room)))
     F = buffer[:k, :k].T.copy_(inverse_cholesky_(with_ridge(S, ridge)))  # (34)
     W = upper_mm(F, upper_t_mm(F, HY))  # (49)
-    return Streamed(buffer, HY, W, ridge, smallest_pivot(F))
+    return Streamed(buffer, HY, W, ridge)
 
 
 def chol1_update(state: Streamed, passes: Callable[[], Rows]) -> Streamed:
@@ -129,4 +128,4 @@ def grown(state: Streamed, T: Tensor, G: Tensor, HY: Tensor, E: Tensor) -> Strea
     W = torch.cat([state.W + T @ E, G @ E])  # (50), (61), (33)
     state.buffer[k : len(W), :k] = T.T  # (41)
     state.buffer[k : len(W), k : len(W)] = G.T  # (41)
-    return Streamed(state.buffer, AY, W, state.ridge, smallest_pivot(G))
+    return Streamed(state.buffer, AY, W, state.ridge)

@@ -1,17 +1,13 @@
 """``labkit reproduce``: list the studies, run their units, show what they measured."""
 
 import math
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from labkit.lab.runs.cli import in_a_sentence
 from labkit.lab.runs.parameters import RunRefused
-
-if TYPE_CHECKING:
-    from reproduction.studies import Study
 
 app = typer.Typer(
     no_args_is_help=True, help="The papers' tables and figures, at their size."
@@ -31,34 +27,21 @@ Names = Annotated[
 ]
 
 
-def echo_each(chosen: "Iterable[Study]", text: "Callable[[Study], str]") -> None:
-    """Print a text on each study; damaged results of one hide no other."""
-    refused = []
-    for study in chosen:
-        try:
-            typer.echo(text(study))
-        except RunRefused as error:
-            refused.append(str(error))
-    if refused:
-        raise RunRefused("\nlabkit: ".join(refused))
-
-
 @app.command("list")
 @in_a_sentence
 def list_studies(names: Names = None, results: Results = RESULTS) -> None:
     """Show the studies, their units and what they take."""
-    from reproduction import show
+    from reproduction import results as recorded, show
     from reproduction.studies import find_studies
 
-    def text(study: "Study") -> str:
-        units, done = show.state_of(study, results)
-        return (
-            f"{study.name}  {study.shows}; {len(done)} of {units} units done\n"
+    for study in find_studies(names or ()):
+        done, _ = recorded.read(study, results)
+        units = f"{len(done)} of {len(study.units)} units done"
+        typer.echo(
+            f"{study.name}  {study.shows}; {units}\n"
             f"  {study.setting}; {study.data}\n"
             f"  {show.estimate(study)}: {', '.join(study.units)}"
         )
-
-    echo_each(find_studies(names or ()), text)
 
 
 @app.command()
@@ -120,7 +103,8 @@ def show(names: Names = None, results: Results = RESULTS) -> None:
     from reproduction import pages
     from reproduction.studies import find_studies
 
-    echo_each(find_studies(names or ()), lambda each: pages.text(each, results) + "\n")
+    for study in find_studies(names or ()):
+        typer.echo(pages.text(study, results) + "\n")
 
 
 @app.command()

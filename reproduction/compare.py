@@ -209,8 +209,7 @@ def best_trial(rows: list[dict], data: str) -> int:
     """Return the number of the trial with the best score, the first if all failed."""
     sign = 1 if job_of(data).higher else -1
     scores = [sign * row.get("score", math.nan) for row in rows if "trial" in row]
-    scores = [-math.inf if math.isnan(score) else score for score in scores]
-    return scores.index(max(scores))
+    return int(pd.Series(scores).fillna(-math.inf).argmax())
 
 
 # Images rebuilt by autoencoders, from the same sparse weights

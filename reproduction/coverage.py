@@ -17,14 +17,13 @@ import pandas as pd
 
 from labkit.lab.claims import NO, YES
 from reproduction import results, show
-from reproduction.criteria import NOT_CONTRADICTED, SEEDS
+from reproduction.criteria import NOT_CONTRADICTED, READING, SEEDS
 from reproduction.studies import Study, studies
 
 ITEMS = Path(__file__).with_name("coverage.csv")
 SIZES = ("full", "reduced", "exact", "notebook", "missing")
-READING = "reading"
-HOLDS, FAILS, OPEN, MIXED = "yes", "no", "open", "mixed"
-MARKS = {HOLDS: "✔", FAILS: "✘", NOT_CONTRADICTED: "≈", OPEN: "○", MIXED: "◐"}
+OPEN, MIXED = "open", "mixed"
+MARKS = {YES: "✔", NO: "✘", NOT_CONTRADICTED: "≈", OPEN: "○", MIXED: "◐"}
 SHOWN = 3  # rows of an item that are all in the table; of more one stands there
 
 
@@ -46,19 +45,7 @@ def table(folder: Path) -> pd.DataFrame:
         and its claims are ours.
     """
     every = pd.read_csv(ITEMS, dtype=str, keep_default_na=False).to_dict("records")
-    for name, study in studies().items():
-        if study.paper == "compare":
-            every += of_race(name, show.judged(name, folder))
     return pd.DataFrame([judged(item, folder) for item in every])
-
-
-def of_race(name: str, found: pd.DataFrame) -> Iterator[dict[str, str]]:
-    """Yield an item for each claim about the race."""
-    item = dict.fromkeys(("where", "number", "scale", "cost"), "")
-    item |= {"paper": "compare", "size": SIZES[0], "study": name}
-    for claim in found[show.CLAIM]:
-        said = claim.removeprefix("ours: ")
-        yield item | {"claim": said, "match": f"^{re.escape(claim)}$"}
 
 
 def judged(item: Mapping[str, str], folder: Path) -> dict:
@@ -66,7 +53,7 @@ def judged(item: Mapping[str, str], folder: Path) -> dict:
     rows, headers, runs = [], [], set()
     for name, patterns in meant(item).items():
         study = studies()[name]
-        _, done = show.state_of(study, folder)
+        done, _ = results.read(study, folder)
         units = {u for u in done if any(fnmatchcase(u, p) for p in patterns)}
         headers += [done[unit] for unit in units]
         found = show.judged(name, folder) if units else pd.DataFrame()
@@ -82,7 +69,7 @@ def judged(item: Mapping[str, str], folder: Path) -> dict:
     size = item["size"] if fixed or headers else "missing"
     kind, verdict = found_of(row["verdict"] for row in rows)
     if size == "exact":
-        kind, verdict = kind or HOLDS, f"{verdict or HOLDS}, exactly"
+        kind, verdict = kind or YES, f"{verdict or YES}, exactly"
     where = f" ({item['where']})" if item["where"] else ""
     undecided = OPEN in verdict or NOT_CONTRADICTED in verdict
     return {
@@ -136,14 +123,14 @@ def found_of(verdicts: Iterator[str]) -> tuple[str, str]:
     Not contradicted is not counted with yes. Fewer "no" than open ones, and no yes, are
     open.
     """
-    kinds = {YES: HOLDS, NO: FAILS, NOT_CONTRADICTED: NOT_CONTRADICTED}
-    every = Counter(kinds.get(each.partition(" (")[0], OPEN) for each in verdicts)
+    kinds = (each.partition(" (")[0] for each in verdicts)
+    every = Counter(kind if kind in MARKS else OPEN for kind in kinds)
     if len(every) < 2:
         kind = next(iter(every), "")
         return kind, kind
     said = ", ".join(f"{kind} {every[kind]}" for kind in MARKS if every[kind])
-    left = every.keys() - {OPEN, FAILS}
-    return (MIXED if left or every[FAILS] > every[OPEN] else OPEN), said
+    left = every.keys() - {OPEN, NO}
+    return (MIXED if left or every[NO] > every[OPEN] else OPEN), said
 
 
 def cost_of(headers: list[Mapping], runs: set[int]) -> str:

@@ -129,13 +129,18 @@ def ahead(
 
     Yes where the interval of a's lead lies above the margin, no where it lies below it
     (a leads by less, or b leads), undecided where the margin lies in it. A negative
-    margin asks whether a is no worse than b by more than that. With a margin of 0 a
+    margin asks whether a is no worse than b by more than that. Where a value is
+    infinite, a is better if it is for every seed. With a margin of 0 a
     difference of at most `least` decides nothing; it is :data:`TRIFLE` of the larger
     mean if it is not given.
     """
-    if math.inf in (*map(abs, a), *map(abs, b)):  # a level that some run never reaches
-        return _seed_by_seed(a, b, higher)
     a, b = (a, b) if higher else (-a, -b)
+    if math.inf in (*map(abs, a), *map(abs, b)):  # a level that some run never reaches
+        seeds = a.index.intersection(b.index)
+        one, two = a[seeds], b[seeds]
+        if len(seeds) < SEEDS:
+            return UNDECIDED
+        return YES if (one > two).all() else NO if (one < two).all() else UNDECIDED
     gap, runs = a.mean() - b.mean(), runs_of(a, b)
     if runs < SEEDS:
         return of_runs(YES if margin and gap > margin else UNDECIDED, runs)
@@ -164,22 +169,17 @@ def inside(interval: tuple[float, float], margin: float) -> str:
     return NO if low > margin or high < -margin else UNDECIDED
 
 
-def _seed_by_seed(a: pd.Series, b: pd.Series, higher: bool) -> str:
-    """Return whether a is better than b for every seed, or worse for every seed."""
-    seeds = a.index.intersection(b.index)
-    one, two = (a[seeds], b[seeds]) if higher else (b[seeds], a[seeds])
-    if len(seeds) < SEEDS:
-        return UNDECIDED
-    return YES if (one > two).all() else NO if (one < two).all() else UNDECIDED
-
-
 def level(a: pd.Series, b: pd.Series, *, margin: float, paired: bool = False) -> str:
     """Return whether a is as good as b, within a margin on either side.
 
     Yes where the interval of the difference lies within the margin, no where it lies
     outside of it, undecided otherwise; of few runs see :func:`of_runs`.
     """
-    return _near(*difference(a, b, paired=paired), margin, runs_of(a, b))
+    gap, error, freedom = difference(a, b, paired=paired)
+    runs = runs_of(a, b)
+    if runs < SEEDS:
+        return of_runs(inside((gap, gap), margin), runs)
+    return inside(interval(gap, error, freedom), margin)
 
 
 def meets(values: pd.Series, number: float, *, margin: float) -> str:
@@ -187,29 +187,21 @@ def meets(values: pd.Series, number: float, *, margin: float) -> str:
 
     The margin is what the paper's rounding and setting leave open.
     """
-    runs = runs_of(values)
-    error = values.std() / math.sqrt(runs or 1)
-    return _near(values.mean() - number, error, runs - 1, margin, runs)
+    return level(values, 0 * values + number, margin=margin, paired=True)
 
 
-def _near(gap: float, error: float, freedom: float, margin: float, runs: int) -> str:
-    if runs < SEEDS:
-        return of_runs(inside((gap, gap), margin), runs)
-    return inside(interval(gap, error, freedom), margin)
-
-
-def area(rows: pd.DataFrame, column: str, clock: str) -> pd.Series:
-    """Return each seed's mean of a column over a clock: the area under its curve.
+def area(rows: pd.DataFrame, column: str) -> pd.Series:
+    """Return each seed's mean of a column over the looks: the area under its curve.
 
     It is nan where a run failed before its second look.
     """
 
     def mean(run: pd.DataFrame) -> float:
-        run = run.sort_values(clock)
-        wide, heights = run[clock].diff(), run[column].rolling(2).mean()
+        run = run.sort_values("look")
+        wide, heights = run["look"].diff(), run[column].rolling(2).mean()
         return float((wide * heights).sum() / wide.sum()) if wide.sum() else math.nan
 
-    return rows.groupby("seed")[[column, clock]].apply(mean)
+    return rows.groupby("seed")[[column, "look"]].apply(mean)
 
 
 # Runs that were stopped too early

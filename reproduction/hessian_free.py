@@ -176,23 +176,16 @@ def tests_at(rows: pd.DataFrame, level: float) -> pd.Series:
     return pd.Series(found, dtype=float).rename_axis("seed")
 
 
-def levelled(rows: pd.DataFrame) -> dict[str, pd.Series]:
-    """Return the test errors by label, at the training error that all runs reach.
-
-    It is the lowest such, and each test error is interpolated between the first look of
-    a run whose training error is that low and the look before it.
-    """
-    level = rows.groupby(["label", "seed"], sort=False)["train"].min().max()
-    return {label: tests_at(mine, level) for label, mine in rows.groupby("label")}
-
-
 def advised(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
     """Judge whether a has a lower test error than b, and at equal training error."""
     mine = rows[rows["label"].isin((a, b))]
     mine = mine[mine.groupby("seed")["label"].transform("nunique") == 2]
     if mine.empty:
         return
-    ends = by_label(chosen(mine), "test"), levelled(mine)
+    # the lowest training error that all of these runs reach
+    level = mine.groupby(["label", "seed"])["train"].min().max()
+    equal = {label: tests_at(runs, level) for label, runs in mine.groupby("label")}
+    ends = by_label(chosen(mine), "test"), equal
     for runs, how in zip(ends, ("", ", at equal training error"), strict=True):
         held = ahead(runs[a], runs[b], higher=False, paired=True)
         if not how:

@@ -31,7 +31,7 @@ def by_label(rows: pd.DataFrame, column: str, at: str = "last") -> dict[str, pd.
     """
     if at == "area":
         runs = rows.groupby("label", sort=False)
-        return {label: criteria.area(each, column, "look") for label, each in runs}
+        return {label: criteria.area(each, column) for label, each in runs}
     runs = rows.groupby(["label", "seed"], sort=False)[column]
     found = runs.last(skipna=False) if at == "last" else runs.agg(at)
     grouped = found.groupby("label", sort=False)
@@ -74,7 +74,7 @@ def table(
         runs = by_label(looks, each["column"], each.get("at", "last"))
         spec = each.get("spec", ".2f")
         shown[each["name"]] = {x: mean_sd(run, spec) for x, run in runs.items()}
-    found = pd.DataFrame(shown).reindex(rows["label"].unique()).fillna("failed")
+    found = pd.DataFrame(shown).reindex(rows["label"].unique()).fillna("")
     count, left = (x.groupby("label")["seed"].nunique() for x in (rows, ended))
     lost = count.sub(left, fill_value=0).astype(int)
     found["runs"] = count.astype(str) + lost.map(lambda n: f", {n} failed" if n else "")

@@ -53,7 +53,9 @@ def pages(folder: Path) -> dict[str, str]:
         parts += HOW_TO_READ
         for each in mine:
             rows = results.frame(each, folder)
-            drawn = figures_of(each, rows)
+            charts = each.views if len(rows) else ()
+            made = drawing.figures(each.drawn(rows), charts) if charts else {}
+            drawn = {f"{each.name}-{n}.svg": text for n, text in made.items()}
             parts += section(each, rows, folder, tests, drawn)
             found |= drawn
         found[f"{paper}.md"] = "\n\n".join(filter(None, parts)) + "\n"
@@ -71,7 +73,7 @@ TOLD = {
 
 def tally(items: pd.DataFrame) -> str:
     """Return how many claims there are of each kind of verdict, without readings."""
-    kept = items[items["size"] != coverage.READING]
+    kept = items[items["size"] != criteria.READING]
     every = kept["kind"].value_counts()
     words = [f"{m} {k} {every.get(k, 0)}" for k, m in coverage.MARKS.items()]
     return f"{len(kept)} claims: {', '.join(words)}, – not run here {every.get('', 0)}."
@@ -87,7 +89,7 @@ def claimed(items: pd.DataFrame) -> Iterator[str]:
     ----------
     items : DataFrame, rows of :func:`coverage.table`
     """
-    reading = items["size"] == coverage.READING
+    reading = items["size"] == criteria.READING
     table = items.assign(verdict=coverage.marked(items))
     named = items["study"].str.split(", ")
     table["rows"] = [", ".join(map(link, filter(None, each))) for each in named]
@@ -135,19 +137,9 @@ def race_page(folder: Path) -> str:
     """Return the race as HTML that stands alone; see `labkit.lab.claims.show_race`."""
     race = find_study("compare/rivals")
     rows = results.frame(race, folder)
-    if rows.empty:
-        return ""
     shown = race.table(rows).rename_axis(None)
     table = shown.to_html(na_rep="", border=0, classes="table")
     return f'<div style="overflow-x: auto">{table}</div>\n<p>{compare.LEGEND}</p>\n'
-
-
-def figures_of(each: Study, rows: pd.DataFrame) -> dict[str, str]:
-    """Return the figures of a study by path, one for each panel that has curves."""
-    if not (each.views and len(rows)):
-        return {}
-    made = drawing.figures(each.drawn(rows), each.views)
-    return {f"{each.name}-{number}.svg": text for number, text in made.items()}
 
 
 def covered(items: pd.DataFrame) -> Iterator[str]:
@@ -195,7 +187,7 @@ def section(
     tests : DataFrame, :func:`tested`
     drawn : iterable of str, the paths of its figures
     """
-    units, done = show.state_of(each, folder)
+    done, _ = results.read(each, folder)
     yield f"## {heading(each)}"
     facts = {"Claim": each.claim, "Data": each.data, "Setting": each.setting}
     facts |= {"Differs from the paper": each.differs}
@@ -206,7 +198,7 @@ def section(
         return
     left = ", ".join(unit for unit in each.units if unit not in done)
     missing = f"; not run: {left}" if left else ""
-    yield f"{len(done)} of {units} units are done{missing}."
+    yield f"{len(done)} of {len(each.units)} units are done{missing}."
     yield table_of(each.table(rows))
     if each.views:
         yield " ".join(f"![{each.shows}]({path})" for path in drawn)

@@ -62,14 +62,11 @@ def frame(study: Study, folder: Path) -> pd.DataFrame:
 def difference(study: Study, header: Mapping) -> str:
     """Return in words how recorded results differ from what the study computes now.
 
-    It is empty if the arguments of the unit and the version of the study are the same.
+    It is empty if the arguments of the unit are the same.
     """
     unit = header["unit"]
-    was = header["arguments"], header.get("version", 1)
-    now = json.loads(json.dumps(study.units.get(unit))), study.version
-    if was == now:
-        return ""
-    return f"{unit} was computed with {was}, and it is {now} now (arguments, version)"
+    was, now = header["arguments"], json.loads(json.dumps(study.units.get(unit)))
+    return "" if was == now else f"{unit} was computed with {was}, and it is {now} now"
 
 
 def append(

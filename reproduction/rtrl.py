@@ -21,23 +21,7 @@ def told(values: pd.Series, digits: int = 1) -> str:
     return words(values, "", digits) if len(values) > 1 else f"{values.iloc[0]:.4g}"
 
 
-def method_of(labels: pd.Series) -> pd.Series:
-    """Return labels without their rates."""
-    return labels.str.replace(r", rate [^,]*", "", regex=True)
-
-
 # Text
-
-
-def bits_table(
-    rows: pd.DataFrame, printed: Mapping[str, tuple[float, float]]
-) -> pd.DataFrame:
-    """Return the bits per character at the end of every run beside the paper's."""
-    last = Race(rows).last().reset_index(drop=True)
-    kept = last.reindex(columns=["label", "seed", "look", "valid", "test"]).round(3)
-    paper = method_of(last["label"]).map(printed)
-    kept["paper, valid"], kept["paper, test"] = paper.str[0], paper.str[1]
-    return kept.rename(columns={"look": "steps"})
 
 
 def bits(
@@ -53,7 +37,8 @@ def bits(
     Runs that end before so many steps decide nothing.
     """
     last = Race(rows).last()
-    for method, runs in last.groupby(method_of(last["label"]), sort=False):
+    methods = last["label"].str.replace(r", rate [^,]*", "", regex=True)
+    for method, runs in last.groupby(methods, sort=False):
         if method not in printed:
             continue
         valid, test = printed[method]
@@ -67,13 +52,6 @@ def bits(
         if longest < steps:
             here, held = f"{here}, after {longest:,} steps", UNDECIDED
         yield claim.format(method=method, valid=valid, test=test), here, held
-
-
-def course_table(rows: pd.DataFrame, printed: Mapping[str, float]) -> pd.DataFrame:
-    """Return the validation bits during training beside those of the authors' logs."""
-    shown = rows.pivot_table(index="look", columns="label", values="valid")
-    shown["authors' logs, 8-OK"] = pd.Series(printed).rename(int)
-    return shown.rename_axis("steps").round(3)
 
 
 def on_the_way(
@@ -140,16 +118,6 @@ def best_rate(rows: pd.DataFrame, method: str) -> str | None:
     mine = rows[rows["label"].str.startswith(f"{method},")]
     ends = {label: runs.mean() for label, runs in by_label(mine, "level").items()}
     return max(ends, key=ends.get, default=None)
-
-
-def copy_table(rows: pd.DataFrame, printed: Mapping[str, float]) -> pd.DataFrame:
-    """Return the lengths reached during training beside the end of the figure."""
-    marks = [m * 10**k for k in (3, 4, 5) for m in (5, 10, 20)]
-    shown = rows[rows["look"].isin([*marks, rows["look"].max()])].pivot_table(
-        index="label", columns="look", values="level", sort=False
-    )
-    ends = [printed.get(name.split(",")[0]) for name in shown.index]
-    return shown.assign(**{"paper, 2 M steps": ends})
 
 
 def as_logged(

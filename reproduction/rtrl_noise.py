@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 
 import pandas as pd
-from scipy.stats import t
 
 from labkit.instruments import gradient_cosine, relative_variance
 from labkit.lab.books.rtrl_training import (
@@ -19,7 +18,7 @@ from labkit.lab.problem import seeded
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.rtrl import TBPTT, CopyTask, train
 from labkit.rtrl.learners import label
-from reproduction.criteria import TRIFLE, above, inside, of_runs
+from reproduction.criteria import TRIFLE, above, inside, interval, of_runs
 from reproduction.judges import Judged
 from reproduction.rtrl import named
 from reproduction.rtrl_online import task_of, text
@@ -141,10 +140,9 @@ def apart(one: pd.Series, other: pd.Series) -> pd.Series:
     return pd.Series({"mean": one["mean"] - other["mean"], "sd": sd})
 
 
-def interval(difference: pd.Series, draws: int) -> tuple[float, float]:
-    """Return the 95 % interval of the difference of two means over so many draws."""
-    half = t.ppf(0.975, 2 * draws - 2) * difference["sd"] / draws**0.5
-    return difference["mean"] - half, difference["mean"] + half
+def over_draws(row: pd.Series, draws: int) -> tuple[float, float]:
+    """Return the 95 % interval of a mean or a difference over so many draws."""
+    return interval(row["mean"], row["sd"] / draws**0.5, 2 * draws - 2)
 
 
 def cosines(
@@ -178,7 +176,7 @@ def cosines(
     one, two = (reduce(apart, [found.loc[x] for x in labels]) for labels in (a, b))
     told = f"{plus_minus(one, '', 3)} and {plus_minus(two, '', 3)}"
     difference = apart(share * one, two)
-    bounds = interval(difference, draws)
+    bounds = over_draws(difference, draws)
     held = inside(bounds, near) if near else above(bounds)
     if not near and abs(difference["mean"]) <= TRIFLE:
         held = UNDECIDED
@@ -199,7 +197,7 @@ def above_level(
     found = means_of(rows[rows["unit"] == unit])
     if label in found.index:
         row = found.loc[label]
-        yield claim, plus_minus(row, "", 4), above(interval(row, draws), level)
+        yield claim, plus_minus(row, "", 4), above(over_draws(row, draws), level)
 
 
 # Untrained networks of several sizes

@@ -13,12 +13,6 @@ from reproduction.studies import Study, find_study
 CLAIM = "paper's claim"
 
 
-def state_of(study: Study, folder: Path) -> tuple[int, dict[str, dict]]:
-    """Return the number of units, and how those that are done were run."""
-    headers, _ = results.read(study, folder)
-    return len(study.units), headers
-
-
 @cache
 def judged(name: str, folder: Path) -> pd.DataFrame:
     """Return a row for each claim of a study that the results in a folder decide.

@@ -71,9 +71,6 @@ class Study:
     shared : mapping, arguments of all units
     printed : mapping of a label to the paper's numbers
     views : sequence of `reproduction.drawing.Chart`, the panels of the figure
-    version : int
-        It increases when ``work`` gives other rows for the same arguments; states and
-        results of another version are refused.
     """
 
     name: str
@@ -95,7 +92,6 @@ class Study:
     shared: Row = field(default_factory=dict)
     printed: Row = field(default_factory=dict)
     views: Sequence[Chart] = ()
-    version: int = 1
 
     @property
     def paper(self) -> str:
@@ -127,7 +123,7 @@ class Study:
 
     def _by(self, given: Row, rows: pd.DataFrame) -> Any:
         options = {name: value for name, value in given.items() if name != "by"}
-        if "printed" in given:
+        if given.get("printed") is True:
             options["printed"] = self.printed
         return function(given["by"])(self.read(rows), **options)
 

@@ -10,10 +10,8 @@ import math
 import os
 import platform
 import re
-import resource
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -207,20 +205,15 @@ def done(
     header["denormals"] = "flushed" if flushed else "kept"
     header |= {"seconds": round(time.monotonic() - began, 1)}
     header |= {"cpu_seconds": round(time.process_time() - spent, 1)}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB, of this process
-    header["memory_gb"] = round(peak / 1e6, 2)
     header |= {"load": [round(load, 1), round(os.getloadavg()[0], 1)]}
     if len(processes) > 1:
         header["processes"] = processes
-    header["ended"] = datetime.now(UTC).isoformat(timespec="seconds")
     return header, rows
 
 
 def belonging(study: Study, unit: str) -> dict:
-    """Return the unit, arguments and version that a state and its rows belong to."""
-    whose = {"unit": unit, "arguments": dict(study.units[unit])}
-    # the first version is not written: results were recorded before there were others
-    return whose | ({"version": study.version} if study.version > 1 else {})
+    """Return the unit and the arguments that a state and its rows belong to."""
+    return {"unit": unit, "arguments": dict(study.units[unit])}
 
 
 def here(device: str = "cpu") -> dict:
