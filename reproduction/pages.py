@@ -137,6 +137,8 @@ def race_page(folder: Path) -> str:
     """Return the race as HTML that stands alone; see `labkit.lab.claims.show_race`."""
     race = find_study("compare/rivals")
     rows = results.frame(race, folder)
+    if rows.empty:
+        return ""
     shown = race.table(rows).rename_axis(None)
     table = shown.to_html(na_rep="", border=0, classes="table")
     return f'<div style="overflow-x: auto">{table}</div>\n<p>{compare.LEGEND}</p>\n'
