@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from labkit.bpls import toy_problem
 from labkit.bpls.toy import SIZES, noisy_outputs
 from reproduction.bpls_rivals import descend
-from tests.bpls.conftest import assert_all_close, blobs, randn, seeded, start
+from tests.bpls.conftest import assert_all_close, blobs, start
+from tests.draws import randn, seeded
 
 X, y = blobs()
 BEFORE = start(4, 6, 3)
