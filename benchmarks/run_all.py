@@ -1,6 +1,6 @@
 """How soon a notebook answers after Run All, and how much there is to read.
 
-    PYTHONPATH=. python benchmarks/run_all.py [NAME ...]     (needs Chromium)
+    PYTHONPATH=. python benchmarks/run_all.py [--cold] [NAME ...]     (needs Chromium)
 
 Opens each notebook in a window of 1280 x 720 pixels, runs all its cells, and turns the
 first knob of the first picture to its end as soon as it is there. A row has
@@ -10,10 +10,13 @@ first knob of the first picture to its end as soon as it is there. A row has
 - seconds from Run All until the last cell has run;
 - cells; screens of them, all code unfolded, without what cells show; words of texts,
   without formulas; lines of code that is shown.
+
+``--cold`` has Linux forget the files that it has in memory before each notebook.
 """
 
 import argparse
 import contextlib
+import os
 import re
 import shutil
 import tempfile
@@ -115,6 +118,7 @@ def main() -> None:
     """Print the table, a row a notebook."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="all by default")
+    parser.add_argument("--cold", action="store_true", help="as root, on Linux")
     args = parser.parse_args()
     found = sorted(NOTEBOOKS.glob("*.ipynb"))
     paths = [path for path in found if path.stem in (args.names or path.stem)]
@@ -122,6 +126,9 @@ def main() -> None:
     for path in paths:
         with browser(lambda to: shutil.copytree(NOTEBOOKS, to)) as (server, driver):
             page = Page(driver, server, path.stem)
+            if args.cold:
+                os.sync()
+                Path("/proc/sys/vm/drop_caches").write_text("3")
             row = measure(page, path)
         print(f"{path.stem:18}" + "".join(f"{n:10.4g}" for n in row), flush=True)
 
