@@ -231,11 +231,11 @@ WEIGHTS = {
     "= lab": (92_000, 86_394),
     "notebooks": (12_000, 7_275),
     "reproduction": (30_000, 30_000),
-    "benchmarks": (11_000, 10_965),
+    "benchmarks": (11_000, 11_000),
     "docs": (2_300, 2_235),
     "tests of core and root": (140_000, 126_575),
     "= tests": (205_000, 206_612),
-    "= all": (450_000, 434_736),
+    "= all": (450_000, 434_771),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 98, "= lab": 135, "= reproduction": 36, "= benchmarks": 21}
