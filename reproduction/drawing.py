@@ -155,7 +155,8 @@ def svg(
     keys = {name: each.note for name, each in curves.items() if name in drawn}
     keys |= {x: each.note for x, each in curves.items() if "failed" in each.note}
     keys |= {name: "" for name in lines if name not in drawn}
-    keys |= {CIRCLES: ""} if points else {}
+    if points:
+        keys[CIRCLES] = ""
     for place, (name, note) in enumerate(keys.items()):
         y, dash, colour = HEIGHT + 4 + LINE * place, *style.get(name, BLACK)
         printed = f"; dashed: the paper's {lines[name]:g}" if name in lines else ""

@@ -28,6 +28,7 @@ def trained(
     patience: int = 100,
     preconditioner: str = "random_signs",
     hidden: str = "logistic",
+    device: str = "cpu",
     **changes: float,
 ) -> list[dict]:
     """Train by SHF or Martens' HF, and return a look every ``every`` passes.
@@ -38,14 +39,14 @@ def trained(
     lowest validation error of a look is more than ``settled`` passes old, unless that
     is 0; with it ``dense`` is above 0. ``changes`` replace constants of the setting.
     """
-    problem, start = load_images(data, published=published), {}
+    problem, start = load_images(data, published=published, device=device), {}
     X, valid, test = problem.parts.values()
     if hidden == "relu":  # at the paper's 1.5 the outputs are saturated at the start
         layers = 2 * (len(problem.setting.encoder) - 1)
         start = {"activations": [*(layers - 1) * ["relu"], "logistic"]}
         start["std"] = (2 / problem.setting.incoming) ** 0.5
     net, g = problem.network(seed, **start)
-    signs, setting = seeded(1000 + seed), replace(problem.setting, **changes)
+    signs, setting = seeded(1000 + seed, device), replace(problem.setting, **changes)
     saved = checkpoint.load(classes=(hf.Record,)) or {"past": [], "rows": []}
     past, rows = saved["past"], saved["rows"]
     given = {"validation": valid, "test": test, "generator": g, "past": tuple(past)}
@@ -80,25 +81,29 @@ def trained(
             g.set_state(saved["generator"])
         signs.set_state(saved["signs"])
     turned = changes | {"preconditioner": preconditioner, "hidden": hidden}
-    usual = "random_signs", "logistic"
-    told = [f"{name} {v}" for name, v in turned.items() if v not in usual]
+    told = [
+        f"{name} {value}"
+        for name, value in turned.items()
+        if value not in ("random_signs", "logistic")
+    ]
     label = ", ".join([method if published else "shf, short runs'", *told])
     used, taken = attrgetter("passes"), sum(row["passes"] >= dense for row in rows)
     for record, due in looks(records, used, passes, every=every, taken=taken):
         past.append(replace(record, merit=()))
         if due or record.passes < dense:
-            look = {
-                "label": label,
-                "seed": seed,
-                "look": len(rows) + 1,
-                "step": record.step,
-                "passes": record.passes,
-                "n": record.n,
-                "train": float(hf.squared_error(net, X)),
-                "valid": record.validation_error,
-                "test": record.test_error,
-            }
-            rows.append(look)
+            rows.append(
+                {
+                    "label": label,
+                    "seed": seed,
+                    "look": len(rows) + 1,
+                    "step": record.step,
+                    "passes": record.passes,
+                    "n": record.n,
+                    "train": float(hf.squared_error(net, X)),
+                    "valid": record.validation_error,
+                    "test": record.test_error,
+                }
+            )
         if settled:
             lowest = min(rows, key=itemgetter("valid"))
             if rows[-1]["passes"] - lowest["passes"] > settled:

@@ -191,9 +191,13 @@ def section(
     """
     done, _ = results.read(each, folder)
     yield f"## {heading(each)}"
-    facts = {"Claim": each.claim, "Data": each.data, "Setting": each.setting}
-    facts |= {"Differs from the paper": each.differs}
-    facts |= {"Command": f"`labkit reproduce run {each.name}` ({show.estimate(each)})"}
+    facts = {
+        "Claim": each.claim,
+        "Data": each.data,
+        "Setting": each.setting,
+        "Differs from the paper": each.differs,
+        "Command": f"`labkit reproduce run {each.name}` ({show.estimate(each)})",
+    }
     yield "\n".join(f"- {name}: {words}" for name, words in facts.items())
     if not done:
         yield "**Not run.**"

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, addmm_flop
 
-from labkit.errors import DivergedError
+from labkit.errors import DataError, DivergedError
 from labkit.lab.books.rls_training import (
     CONSTANTS,
     after_each_epoch,
@@ -56,8 +56,11 @@ def reviews(split: str, count: int, device: str) -> Labelled:
     """Draw film reviews, each by its first 100 words."""
     read = load_imdb(split, length=100)
     drawn = torch.randperm(len(read.targets), generator=seeded(0))[:count]
-    X, y = read.inputs[drawn].to(device), read.targets[drawn].to(device)
-    return replace(read, inputs=X, targets=y)
+    return replace(
+        read,
+        inputs=read.inputs[drawn].to(device),
+        targets=read.targets[drawn].to(device),
+    )
 
 
 def epochs_of(
@@ -70,11 +73,19 @@ def epochs_of(
     layers: str = "FC",
     hidden: int | None = None,
     standardised: bool = False,
+    images: int | None = None,
     device: str = "cpu",
     **options: float,
 ) -> list[dict]:
-    """Train by a method, and return looks after ten epochs and every fifth later."""
+    """Train by a method, and return looks after ten epochs and every fifth later.
+
+    A run that names the number of its training ``images`` refuses another one.
+    """
     problem = problem_of(data, standardised, device)
+    if images not in (None, found := len(problem.fit.inputs)):
+        raise DataError(
+            f"{images:,} training images of {data} are needed, got {found:,}"
+        )
     torch.manual_seed(seed)
     model = network(problem, layers, hidden)
     training = make_training(method, model, **CONSTANTS[layers], **options)
@@ -96,9 +107,15 @@ def epochs_of(
         if epoch <= 10 or epoch % 5 == 0 or epoch == epochs:
             del measured["epoch"]
             rows.append(run | {"look": epoch} | measured | {"seconds": seconds})
-        state = {"model": model.state_dict(), "done": epoch, "rows": rows}
-        state |= {"optimizer": training.optimizer.state_dict(), "seconds": seconds}
-        checkpoint.save(state | {"generator": g.get_state()})
+        state = {
+            "model": model.state_dict(),
+            "optimizer": training.optimizer.state_dict(),
+            "generator": g.get_state(),
+            "done": epoch,
+            "seconds": seconds,
+            "rows": rows,
+        }
+        checkpoint.save(state)
     return rows
 
 
@@ -241,9 +258,14 @@ def seconds_of(
             began = time.process_time()
             next(run)
             spent = time.process_time() - began
-            label = f"{method}, {layers}"
-            row = {"label": label, "seed": step, "look": 1, "seconds_cpu": spent}
-            rows.append(row)
+            rows.append(
+                {
+                    "label": f"{method}, {layers}",
+                    "seed": step,
+                    "look": 1,
+                    "seconds_cpu": spent,
+                }
+            )
     return rows
 
 
@@ -257,9 +279,13 @@ def seconds_table(rows: pd.DataFrame, printed: Mapping[str, float]) -> pd.DataFr
     spent = medians.median()
     layers = spent.index.str.split(", ").str[1]
     times = (spent / spent.reindex("Adam, " + layers).to_numpy()).round(2)
-    shown = {"seconds of a step": spent.map("{:.3g}".format), "times Adam's": times}
-    shown["paper, on its GPU"] = pd.Series(printed).reindex(spent.index)
-    return pd.DataFrame(shown)
+    return pd.DataFrame(
+        {
+            "seconds of a step": spent.map("{:.3g}".format),
+            "times Adam's": times,
+            "paper, on its GPU": pd.Series(printed).reindex(spent.index),
+        }
+    )
 
 
 def about(
@@ -320,14 +346,15 @@ def complexity(
         extra = multiplications(layer, x, rls) - plain
         P = sum(state["P"].numel() for state in rls.state.values() if "P" in state)
         weights = sum(p.numel() for p in layer.parameters())
-        row = {
-            "label": name,
-            "time": 1 + extra / products,
-            "space": 1 + P / weights,
-            "paper, time": paper_time,
-            "paper, space": paper_space,
-        }
-        rows.append(row)
+        rows.append(
+            {
+                "label": name,
+                "time": 1 + extra / products,
+                "space": 1 + P / weights,
+                "paper, time": paper_time,
+                "paper, space": paper_space,
+            }
+        )
     return rows
 
 

@@ -105,8 +105,10 @@ def frozen(
     elif updates:
         read = text(data, "train")
         *_, (_, network) = train_network(read, hidden, updates=updates, seed=seed)
-    state = {"cell": network.cell.state_dict()}
-    state |= {"readout": network.readout.state_dict()}
+    state = {
+        "cell": network.cell.state_dict(),
+        "readout": network.readout.state_dict(),
+    }
     checkpoint.save(state, name, now=True)
     return network
 

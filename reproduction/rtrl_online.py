@@ -113,8 +113,13 @@ def online(
     recorded = torch.device(device).type == "cuda" and not learner.on_host
     optimizer = network.adam(lr, capturable=recorded, fused=recorded or None)
     saved = checkpoint.load()
-    parts = {"cell": network.cell, "readout": network.readout, "task": task}
-    parts |= {"learner": learner, "optimizer": optimizer}
+    parts = {
+        "cell": network.cell,
+        "readout": network.readout,
+        "task": task,
+        "learner": learner,
+        "optimizer": optimizer,
+    }
     rows, done, recent = [], 0, []
     if saved:
         rows, done, recent = saved["rows"], saved["steps"], saved["recent"]
@@ -140,8 +145,13 @@ def online(
             recent = recent + (losses / math.log(2)).tolist()
             done = before + seen[-1].symbols
             if done % every == 0 or done == steps:
-                row = {"label": told, "seed": seed, "look": done}
-                row |= {"bits": sum(recent) / len(recent), "level": task.level}
+                row = {
+                    "label": told,
+                    "seed": seed,
+                    "look": done,
+                    "bits": sum(recent) / len(recent),
+                    "level": task.level,
+                }
                 if data != "copy":
                     row["valid"] = bits_on(network, data, "valid")
                     if done == steps:

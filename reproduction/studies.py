@@ -2,7 +2,7 @@
 
 How a study is written. A table of that file, whose name is the study's, says in words
 what the paper claims and what is computed, and names the function that does one unit
-(``work``, such as ``broad.growth`` of ``broad.py``), the arguments of its ``units`` and
+(``work``, such as ``broad:growth`` of ``broad.py``), the arguments of its ``units`` and
 those that are ``shared`` by them, those of a ``small`` unit of seconds, the paper's
 numbers by label (``printed``), and how the rows become a table, verdicts and figures.
 In a name of units such as ``{solver}-{seed}`` a word in braces stands for each value of
@@ -62,7 +62,7 @@ class Study:
         on from it to the same bits.
     units : mapping of the name of each unit to its arguments
     small : mapping, arguments of a unit that takes seconds, on embedded data
-    minutes, memory : float, of one unit on one quiet core [min], [GB]
+    minutes, memory : float, of one unit on one quiet core, or a GPU [min], [GB]
     made : mapping, the function that makes the table, and its arguments
     criteria : sequence of mapping, the functions that judge, and their arguments
     read, figure : callable

@@ -202,10 +202,12 @@ def done(
         rows, header["goes_on"] = stopped.rows, True
     finally:
         torch.set_flush_denormal(False)
-    header["denormals"] = "flushed" if flushed else "kept"
-    header |= {"seconds": round(time.monotonic() - began, 1)}
-    header |= {"cpu_seconds": round(time.process_time() - spent, 1)}
-    header |= {"load": [round(load, 1), round(os.getloadavg()[0], 1)]}
+    header |= {
+        "denormals": "flushed" if flushed else "kept",
+        "seconds": round(time.monotonic() - began, 1),
+        "cpu_seconds": round(time.process_time() - spent, 1),
+        "load": [round(load, 1), round(os.getloadavg()[0], 1)],
+    }
     if len(processes) > 1:
         header["processes"] = processes
     return header, rows

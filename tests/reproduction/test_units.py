@@ -13,6 +13,7 @@ import torch
 from filelock import FileLock
 from typer.testing import CliRunner
 
+from labkit.errors import DataError
 from labkit.lab.runs import RunRefused
 from reproduction import results, rtrl_online, units
 from reproduction.command import CHECKOUT as ROOT, app
@@ -93,6 +94,12 @@ def stopped(at):
     """The module of time, whose seconds since the epoch are these, one a call."""
     clock = iter(at)
     return SimpleNamespace(**{**vars(time), "time": lambda: next(clock)})
+
+
+def test_a_run_of_all_images_refuses_a_part_of_them(tmp_path):
+    study, states = ALL["rls/fig2b-full"], units.Checkpoint(tmp_path, {})
+    with pytest.raises(DataError, match="50,000 training images of digits"):
+        study.work(states, **study.units["Adam-0"] | {"data": "digits"})
 
 
 def test_a_unit_is_not_begun_when_the_minutes_are_over(tmp_path):
