@@ -49,6 +49,24 @@ def test_digits_come_in_three_disjoint_parts():
         load_images("cats")
 
 
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("data", "sizes", "parameters", "table1"),
+    [
+        ("mnist", (50_000, 10_000, 10_000), 2_837_314, (300, 6000, 12.0, 49 / 50, 0.2)),
+        ("usps", (8_000, 1_000, 2_000), 419_081, (200, 2000, 7.5, 99 / 100, 0.2)),
+    ],
+)
+def test_nets_rows_and_constants_are_those_of_table_1(data, sizes, parameters, table1):
+    problem = load_images(data, published=True)
+    assert tuple(map(len, problem.parts.values())) == sizes
+    net, _ = problem.network(0)
+    assert sum(W.numel() for W in net.parameters()) == parameters
+    given = problem.setting
+    printed = given.batch_size, given.max_batch_size, given.damping, given.damping_decay
+    assert (*printed, given.theta) == table1
+
+
 def make_live(problem, **changes):
     knobs = lab.knobs_of(problem.setting, **changes)
     return LiveLab(lab.TRAINING, lambda: problem, knobs=knobs, interactive=False)
