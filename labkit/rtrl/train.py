@@ -201,10 +201,10 @@ def _check(
         raise ValueError(
             f"the readout must read {n} units, got one of {len(readout.weight) - 1}"
         )
-    if any(other.cell is not learner.cell for other in watch.values()):
-        raise ValueError("every watched learner must share the trained learner's cell")
     if "learner" in watch:
         raise ValueError("the name 'learner' is taken by the trained learner")
+    if any(other.cell is not learner.cell for other in watch.values()):
+        raise ValueError("every watched learner must share the trained learner's cell")
 
 
 def _join(workers: Any, learner: Learner, weights: list[Tensor]) -> None:
