@@ -34,6 +34,7 @@ PAGES = (
     "learn.html",
     "api/labkit.rls.RLS.html",
     "docs/howto/sweep.html",
+    "docs/reproduction/hessian_free.html",
     LESSON,
 )
 ASKED = "return performance.getEntriesByType('resource').map((each) => each.name);"
@@ -49,7 +50,8 @@ return JSON.stringify(before.data.map(({ x, y, z }) => [x, y, z]));
 """
 PAINT = "document.querySelector(`button[data-mode=${arguments[0]}]`).click();"
 LOOK = """
-return [document.documentElement.scrollWidth <= innerWidth, innerWidth,
+const wide = [document.documentElement, ...document.querySelectorAll('h1')];
+return [wide.every((each) => each.scrollWidth <= each.clientWidth), innerWidth,
         getComputedStyle(document.body).backgroundColor === 'rgb(255, 255, 255)'];
 """
 
