@@ -48,7 +48,8 @@ return drawn && [drawn.width / frame.width, drawn.height / frame.height];
 # The planes of all rules can be scrolled, and the page itself not.
 WIDE = """
 const plot = [...document.querySelectorAll('.plotly-graph-div')].at(-1);
-return [plot.parentElement.scrollWidth, plot.parentElement.clientWidth];
+const {scrollWidth, clientWidth, scrollHeight, clientHeight} = plot.parentElement;
+return [scrollHeight > clientHeight ? 0 : scrollWidth, clientWidth];  // not down, too
 """
 # Of the figure of curves: its frame, and its words.
 LEGEND = """

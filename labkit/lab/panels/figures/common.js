@@ -46,6 +46,8 @@ function placed(layout, width, data) {
   const more = ROW * Math.max(0, rows(data, width) - rows(data, 2 * NARROW));
   made.height = (layout.height ?? 450) + more;
   made.margin = { ...margin, l: 44, r: 12 };
+  for (const title of made.annotations ?? [])  // the longest needs the margin, too
+    if (title.xref?.endsWith(" domain") && title.yanchor === "bottom") title.xshift = -44;
   delete made.width;
   if (panels.length < 2) return made;
   const high = (((layout.height ?? 450) - t - b) / (lines - ygap)) * (1 - ygap);
@@ -67,7 +69,9 @@ function roomy(figure, { meta }) {
 async function fit(figure, data, layout, config) {
   const wanted = placed(layout, figure.parentElement.clientWidth, data);
   roomy(figure, wanted);
-  for (const part of [figure, figure.parentElement]) part.style.height = `${wanted.height}px`;
+  figure.style.height = `${wanted.height}px`;
+  // A bar to scroll it by lies below it.
+  figure.parentElement.style.height = wanted.meta?.least ? "auto" : figure.style.height;
   await Plotly.react(figure, data, { uirevision: true, ...wanted }, config);
   if (!wanted.width && figure._fullLayout.width !== figure.clientWidth)
     await Plotly.Plots.resize(figure);
