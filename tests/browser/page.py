@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("selenium")
 
 from selenium.common.exceptions import WebDriverException
-from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -103,10 +102,14 @@ return {{
     .map((curve) => [curve.name, [...curve.y ?? []]])),
 }};
 """
-# Pixels by which the notebook is wider than its page, and scrolls sideways.
+# Pixels by which the notebook is wider than its page, and scrolls sideways, or a title
+# than the panel that is looked at.
 TOO_WIDE = """
 const page = document.querySelector('.jp-WindowedPanel-outer');
-return page.scrollWidth - page.clientWidth;
+const right = (part) => part.getBoundingClientRect().right;
+const cut = [...document.querySelectorAll('[data-looked-at] .annotation-text')]
+  .map((title) => right(title) - right(title.closest('.js-plotly-plot')));
+return Math.max(page.scrollWidth - page.clientWidth, ...cut);
 """
 # What panels say whose kernel is gone, where it can be seen.
 LOST = """
@@ -203,8 +206,7 @@ class Page:
 
     def toggle_files(self):
         """Open or close the file browser."""
-        keys = ActionChains(self.driver).key_down(Keys.CONTROL).send_keys("b")
-        keys.key_up(Keys.CONTROL).perform()
+        self.script(FOCUS).send_keys(Keys.CONTROL, "b")
 
     def drag(self, name, index, right, down):
         """Take a point so many pixels away; return where it is to be on its axes."""
@@ -286,8 +288,7 @@ class Page:
         found = self.driver.find_elements(By.CSS_SELECTOR, PROMPT)[number]
         before = found.text
         found.click()
-        keys = ActionChains(self.driver).key_down(Keys.CONTROL).send_keys(Keys.ENTER)
-        keys.key_up(Keys.CONTROL).perform()
+        self.script(FOCUS).send_keys(Keys.CONTROL, Keys.ENTER)
 
         def done():
             prompt = self.script(PROMPTS)[number]
@@ -383,5 +384,5 @@ class Page:
             if focus not in left:
                 break
             reached[focus] = focus.accessible_name
-            ActionChains(self.driver).send_keys(Keys.TAB).perform()
+            focus.send_keys(Keys.TAB)
         return reached

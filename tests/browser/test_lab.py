@@ -47,6 +47,13 @@ return plot?.data && JSON.stringify(plot.data.map(({x, y, z}) => [x, y, z]));
 """
 TURNED = "return document.querySelector('[data-looked-at] details code')?.textContent;"
 MEASURED = ".labkit-measured"
+AT_PAUSE = "return document.activeElement.matches('.labkit-pause');"
+# Whether the list has another choice, and the focus; no number can be typed in vain.
+CHOSEN = """
+const {tagName, value} = document.activeElement;
+return tagName === 'SELECT' && value !== 'RLS+M+R'
+  && !document.querySelector('.labkit-stops [contenteditable="true"]');
+"""
 LESSONS = ("00_tour", "01_rls", "02_bpls", "03_hessian_free", "04_broad", "05_rtrl")
 
 
@@ -128,7 +135,16 @@ def test_a_run_is_stepped_turned_and_paused(page):
     drawn, count = page.wait_until_still(), page.count()
     assert page.drawn() == drawn and page.count() == count
     reach_every_control(page)
+    use_keys_alone(page)
     assert page.errors() == []
+
+
+def use_keys_alone(page):
+    """A button that is disabled hands the focus on, a list hears its arrows."""
+    page.within(".labkit-run").send_keys(Keys.ENTER)
+    wait(lambda: page.script(AT_PAUSE), "the focus is on the next button")
+    page.within("select").send_keys(Keys.ARROW_UP)
+    wait(lambda: page.script(CHOSEN), "the list hears an arrow")
 
 
 def slow_down(page):

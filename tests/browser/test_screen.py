@@ -7,7 +7,6 @@ import pytest
 
 pytest.importorskip("selenium")
 
-from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from labkit.lab.books.broad_functions import FUNCTIONS, FunctionKnobs
@@ -162,10 +161,10 @@ def predict_by_keyboard(page):
     page.script("arguments[0].focus();", page.within(f"{row} .noUi-handle"))
     assert page.script(SHOWN, question)
     for _ in range(2):  # past the number beside the slider
-        ActionChains(page.driver).send_keys(Keys.TAB).perform()
+        page.script(FOCUS).send_keys(Keys.TAB)
     asked = "Which way will the gap between the fits go? up"
     assert page.script(FOCUS).accessible_name == asked
-    ActionChains(page.driver).send_keys(Keys.SPACE).perform()
+    page.script(FOCUS).send_keys(Keys.SPACE)
     page.key("added", Keys.ARROW_RIGHT)
     count = page.count()
     page.press("step")

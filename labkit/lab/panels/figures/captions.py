@@ -26,6 +26,7 @@ STYLE = f"""{style()}.{BELOW} {{
 }}
 .js-plotly-plot .modebar {{ opacity: 0; }}
 .js-plotly-plot:hover .modebar, .js-plotly-plot:focus-within .modebar {{ opacity: 1; }}
+.js-plotly-plot .plotly .modebar .modebar-btn:focus-visible {{ outline-color: #1E88E5 }}
 """
 # What plotly.js reads as base64; other arrays become lists.
 _BINARY = {"f8", "f4", "i4", "i2", "i1", "u4", "u2", "u1"}

@@ -1,9 +1,11 @@
-"""Names for readers of a panel's controls, which widgets leave without."""
+"""Names for readers of a panel's controls, and keys, which widgets leave without."""
 
 import anywidget
 
 # A slider's handle and the number beside it carry no name of their own; the label that
 # stands before them does. Views come one by one, so what comes later is named then.
+# ipywidgets lets one type beside a slider of stops, and hears nothing; JupyterLab takes
+# the arrows of a list for those that go from cell to cell.
 _SCRIPT = """
 function name(root) {
   for (const slider of root.querySelectorAll('.widget-slider')) {
@@ -12,9 +14,14 @@ function name(root) {
     const handle = slider.querySelector('.noUi-handle');
     handle?.setAttribute('aria-label', label);
     handle?.setAttribute('aria-valuetext', readout?.textContent ?? '');
-    readout?.setAttribute('role', 'textbox');
-    readout?.setAttribute('aria-label', `${label}, as a number`);
+    if (!readout) continue;
+    readout.contentEditable = !slider.matches('.labkit-stops');
+    if (!readout.isContentEditable) continue;
+    readout.setAttribute('role', 'textbox');
+    readout.setAttribute('aria-label', `${label}, as a number`);
   }
+  for (const list of root.querySelectorAll('select'))
+    list.setAttribute('data-lm-suppress-shortcuts', '');
   for (const row of root.querySelectorAll('.labkit-knob-row')) {
     const text = row.querySelector('.labkit-knob-text');
     if (!text) continue;
@@ -32,15 +39,25 @@ function name(root) {
     line.setAttribute('aria-live', 'polite');
 }
 
+// A button that is disabled under a hand hands the focus on to the one beside it.
+function keep(held) {
+  const lost = [held, document.body].includes(document.activeElement);
+  if (lost && held?.disabled) [held.previousElementSibling, held.nextElementSibling]
+    .find((other) => other?.disabled === false)?.focus();
+}
+
 function render({ el }) {
-  let root = null;
+  let root = null, held = null;
   const watch = new MutationObserver((records) => {
+    keep(held);
     if (!records.every((r) => r.target.closest?.('.js-plotly-plot'))) name(root);
   });
   const placed = new ResizeObserver(() => {  // parts are made before they are placed
     if (root || !el.parentElement) return;
     root = el.closest('.jp-OutputArea-output') ?? el.parentElement;
-    watch.observe(root, { childList: true, subtree: true });
+    root.addEventListener('focusin', ({ target }) => { held = target; });
+    const attributeFilter = ['disabled'];
+    watch.observe(root, { childList: true, subtree: true, attributeFilter });
     name(root);
   });
   placed.observe(el);
@@ -58,7 +75,9 @@ class Aria(anywidget.AnyWidget):
 
     A slider's handle and its number get the label before them, and the handle says the
     number, not its place in a list; a knob's controls are described by the text beside
-    them, and the lines that tell of a turned knob are read out when they change.
+    them, and the lines that tell of a turned knob are read out when they change. Nobody
+    can type where nobody hears it; a list hears its arrows; and the focus goes from a
+    button that is disabled to the one beside it.
     """
 
     _esm = _SCRIPT

@@ -358,7 +358,8 @@ def _widget(knob: Knob, value):
     if isinstance(value, str):
         return widgets.Text(**look)
     if knob.log:
-        return widgets.SelectionSlider(options=_stops(knob, value), **look)
+        made = widgets.SelectionSlider(options=_stops(knob, value), **look)
+        return made.add_class("labkit-stops")
     if knob.kind is int:
         return widgets.IntSlider(min=low, max=high, step=step or 1, **look)
     look |= {"readout_format": ".4", "step": step or (high - low) / 100}

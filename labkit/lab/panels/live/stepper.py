@@ -215,7 +215,8 @@ class Stepper(Shown):
             tooltip="Steps per second of Run",
             style={"description_width": "auto"},
             layout={"width": "220px"},
-        ).add_class("labkit-speed")
+        )
+        self._speed.add_class("labkit-speed").add_class("labkit-stops")
         self._label = widgets.Label().add_class("labkit-status")
         row = widgets.HBox([*self._buttons.values(), self._speed], layout=FLOW)
         line = widgets.HBox([self._label, *beside], layout=FLOW)
