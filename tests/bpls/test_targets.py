@@ -136,12 +136,3 @@ def test_a_doubled_output_is_corrected_once():
     W[:, 2], B[:, 2] = W[:, 1], B[:, 1]
     T = hidden_targets(H, W, B)
     torch.testing.assert_close(T, hidden_targets(H, W[:, :2], B[:, :2]))
-
-
-@pytest.mark.parametrize("interpretation", ALL)
-def test_leading_dimensions_are_independent(interpretation):
-    H, W, B = randn(4, D, N), randn(4, N, J, seed=1), randn(4, D, J, seed=2)
-    together = hidden_targets(H, W, B, interpretation)
-    for i in range(4):
-        alone = hidden_targets(H[i], W[i], B[i], interpretation)
-        torch.testing.assert_close(together[i], alone)

@@ -155,12 +155,6 @@ def test_values_too_large_for_their_dtype_are_a_diverged_run(values):
         list(train(**given, activations="identity"))
 
 
-def test_inputs_that_ask_for_gradients_are_taken_without():
-    last = ends(X.clone().requires_grad_(), y, BEFORE)[-1]
-    assert_all_close(last.best, ends(X, y, BEFORE)[-1].best)
-    assert not any(W.requires_grad for W in last.best)
-
-
 def test_no_misses_no_walk():
     X, y = blobs(spread=100)
     found = ends(X, y, start(4, 20, 3), stop=False)
@@ -244,7 +238,9 @@ def test_values_of_an_output_with_an_activation():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_start_is_left_as_it_was_and_the_type_is_that_of_the_inputs(dtype):
     before = start(4, 6, 3, dtype=dtype)
-    last = ends(X.to(dtype), y, before)[-1]
+    plain, asking = (X.to(dtype).requires_grad_(asks) for asks in (False, True))
+    last = ends(asking, y, before)[-1]
+    assert_all_close(last.best, ends(plain, y, before)[-1].best)
     assert all(map(torch.equal, before, start(4, 6, 3, dtype=dtype)))
     assert not any(W.requires_grad for W in (*last.best, *before))
     assert all(W.dtype == dtype for W in (*last.best, *last.weights))

@@ -103,15 +103,6 @@ def test_bordered_keeps_the_cholesky_factor():
 
 
 @every_exact
-@pytest.mark.parametrize("cut", [1, 2, 3])
-def test_the_order_of_growth_is_nothing(name, cut):
-    A, H, Y = problem(q=6)
-    once = last(name, A, [H], Y, 0.1)[1].W
-    often = last(name, A, H.split(cut, 1), Y, 0.1)[1].W
-    assert torch.allclose(once, often, rtol=0, atol=1e-11)
-
-
-@every_exact
 def test_duplicated_and_dependent_columns_share_their_weight(name):
     A, H, Y = problem()
     H = torch.cat([A[:, :3], H[:, :1], H[:, :1], A @ A.new_ones(A.shape[1], 1)], 1)

@@ -104,12 +104,14 @@ def test_a_stalled_loss_grows_by_half_a_percent():
     assert grow(200, 10, [1] * 6, [1.0] * 6, 9999).n == 201
 
 
-def test_the_decrease_is_over_five_steps_back():
-    """Only the loss of step i - 5 differs: the text's i - 4 would call it stalled."""
-    assert grow(100, 150, [1] * 6, [1.1, 1, 1, 1, 1, 1], 999).reason == ""
-    assert grow(100, 150, [1] * 6, [1, 1.1, 1, 1, 1, 1], 999).reason == "stalled"
-    assert grow(100, 150, [1] * 6, [1.0051, 1, 1, 1, 1, 1], 999).reason == ""
-    assert grow(100, 150, [1] * 6, [1.0049, 1, 1, 1, 1, 1], 999).reason == "stalled"
+@pytest.mark.parametrize(
+    ("five_back", "four_back", "reason"),
+    [(1.1, 1, ""), (1, 1.1, "stalled"), (1.0051, 1, ""), (1.0049, 1, "stalled")],
+)
+def test_the_decrease_is_over_five_steps_back(five_back, four_back, reason):
+    """Only the loss of step i - 5 counts: the text's i - 4 would judge otherwise."""
+    losses = [five_back, four_back, 1, 1, 1, 1]
+    assert grow(100, 150, [1] * 6, losses, 999).reason == reason
 
 
 def test_it_stops_at_the_cap_and_says_no_reason_there():

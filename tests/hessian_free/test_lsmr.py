@@ -204,14 +204,6 @@ def test_arguments_are_left_alone_and_identity_operators_are_safe():
     assert torch.equal(x0, held[0]) and torch.equal(b, held[1])
 
 
-@forms
-def test_no_start_is_a_start_of_zero(form):
-    A, b, options = problem(6)
-    starts = (options | {"x0": x0} for x0 in (0 * options["x0"], None))
-    zero, cold = (first(A, b, 5, **start, **form).x for start in starts)
-    assert relative(cold, zero) < 1e-13
-
-
 def test_in_float32_the_recurrence_flatters():
     """What the docstring says: the recurrence falls on below the true gradient."""
     A = spectrum(200, 60, np.logspace(-2, 0, 60)).float()

@@ -59,11 +59,3 @@ def test_goes_back_to_the_iterate_of_lowest_loss_but_starts_from_the_last():
     assert not math.isclose(
         start.norm(), 0.95 * moved.norm() / step.step_length, rel_tol=1e-6
     )
-
-
-def test_martens_descends_on_all_rows():
-    net, X = small_net(), rand(40, 5)
-    optimizer = MartensHF(net, damping=1.0)
-    steps = [optimizer.step(X, chunk=X[i % 4 :: 4]) for i in range(12)]
-    assert all(s.loss_after <= s.loss for s in steps)
-    assert steps[-1].loss_after < steps[0].loss

@@ -5,7 +5,6 @@ import torch
 
 from labkit.hessian_free import diagonal_preconditioner, linearise
 from labkit.theorems.hessian_free import (
-    dense,
     joined,
     per_example_gradients,
     unbiased_diagonal,
@@ -20,10 +19,6 @@ WIDE = {"n": 6, "widths": (5, 4, 3, 4, 5)}
 def a_point(n=4, widths=(2, 3, 2)):
     net, X = small_net(widths), rand(n, widths[0])
     return net, X, linearise(net, X)
-
-
-def true_diagonal(point):
-    return dense(point.forward_map, point.weights).square().sum(0)
 
 
 def test_expectation_over_all_signs_is_the_diagonal():

@@ -21,7 +21,6 @@ from labkit.rls.update import gain
 from labkit.rtrl.low_rank import optimal_low_rank, random_signs, water_level
 
 TEXT = load("text")
-NETWORK = new_network(len(TEXT.symbols), 16)  # stands in for a trained one
 
 
 def run(rows, knobs, *problem, steps=1, **turned):

@@ -58,6 +58,16 @@ def rows_in(name, folder, place="results"):
     return header["small"], filled
 
 
+def goes_on(name, cut, whole):
+    """A second process finishes the unit; return its rows, those of an uncut one."""
+    assert not results.path_of(small(name), cut / "results").exists()
+    assert do(name, cut) == do(name, whole) == units.DONE
+    (header, rows), (_, same) = (rows_in(name, each) for each in (cut, whole))
+    assert rows == same and rows
+    assert len(header["processes"]) == 2 and "goes_on" not in header
+    return rows
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_unit_that_was_killed_gives_the_same_numbers(name, tmp_path):
     """Where it has saved a state it goes on from there."""
@@ -67,11 +77,7 @@ def test_a_unit_that_was_killed_gives_the_same_numbers(name, tmp_path):
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert not results.path_of(small(name), cut / "results").exists()
-    assert do(name, cut) == do(name, whole) == units.DONE
-    (header, rows), (_, same) = (rows_in(name, each) for each in (cut, whole))
-    assert rows == same and rows
-    assert len(header["processes"]) == 2
+    goes_on(name, cut, whole)
     assert not (cut / name / "small").exists()
 
 
@@ -82,12 +88,9 @@ def test_a_unit_whose_minutes_are_over_goes_on_to_the_same_numbers(name, tmp_pat
         patch.setattr(rtrl_online, "CHUNK", 25)
         patch.setattr(units, "time", stopped(at=[0.0, 0.0, 0.0, 1.0]))
         assert do(name, cut, until=0.5) == units.OVER
-    assert not results.path_of(small(name), cut / "results").exists()
     _, so_far = rows_in(name, cut, units.SO_FAR)
-    assert do(name, cut) == do(name, whole) == units.DONE
-    (header, rows), (_, same) = (rows_in(name, each) for each in (cut, whole))
-    assert rows == same and so_far == rows[: len(so_far)] != rows
-    assert len(header["processes"]) == 2 and "goes_on" not in header
+    rows = goes_on(name, cut, whole)
+    assert so_far == rows[: len(so_far)] != rows
 
 
 def stopped(at):

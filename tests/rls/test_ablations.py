@@ -20,6 +20,15 @@ from .twins import CASES, assert_same, fcs, randomise
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 
 
+def parts_of_steps(model, optimizer, net, rows):
+    """The parts of the twin, to be stepped, in four steps that are then compared."""
+    for s in range(4):
+        take(model, optimizer, *batch(rows, s))
+        net.gradients(*batch(rows, s))
+        yield from net.parts
+        assert_same(optimizer, net, atol=1e-10)
+
+
 @pytest.mark.parametrize("rows", [2, 9])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("forgetting", [1.0, 0.97])
@@ -32,16 +41,12 @@ def test_kailath_keeps_the_exact_inverse_and_steps_by_it(forgetting, bias, rows)
     optimizer = KailathRLS(model, lr=eta, **options)
     for part in net.parts:
         part.P, part.h = 2.0 * part.P, 1
-    for s in range(4):
-        take(model, optimizer, *batch(rows, s))
-        net.gradients(*batch(rows, s))
-        for part in net.parts:
-            X = np.array(part.rows)
-            A = forgetting * np.linalg.inv(part.P) + X.T @ X / rows  # (27)
-            part.P = np.linalg.inv(A)
-            part.omega = alpha * part.omega - eta * part.P @ part.grad
-            part.theta = part.theta + part.omega
-        assert_same(optimizer, net)
+    for part in parts_of_steps(model, optimizer, net, rows):
+        X = np.array(part.rows)
+        A = forgetting * np.linalg.inv(part.P) + X.T @ X / rows  # (27)
+        part.P = np.linalg.inv(A)
+        part.omega = alpha * part.omega - eta * part.P @ part.grad
+        part.theta = part.theta + part.omega
 
 
 @pytest.mark.parametrize("rows", [2, 9])
@@ -50,14 +55,10 @@ def test_averaged_form_is_a_product_of_two_means(rows):
     model = fcs()
     net = Net(model)
     optimizer = AveragedRLS(model, mean_weight=k, lr=eta, forgetting=lam)
-    for s in range(4):
-        take(model, optimizer, *batch(rows, s))
-        net.gradients(*batch(rows, s))
-        for part in net.parts:
-            error = part.grad[-1]  # of the bias: the mean of M dZ
-            part.grad = k * np.outer(np.mean(part.rows, 0), error)  # (56)
-            part.step(lam=lam, k=k, eta=eta)
-        assert_same(optimizer, net, atol=1e-10)
+    for part in parts_of_steps(model, optimizer, net, rows):
+        error = part.grad[-1]  # of the bias: the mean of M dZ
+        part.grad = k * np.outer(np.mean(part.rows, 0), error)  # (56)
+        part.step(lam=lam, k=k, eta=eta)
 
 
 def test_averaged_form_is_rls_for_one_sample_and_ratio_one():

@@ -98,14 +98,6 @@ def test_what_reaches_only_the_other_part_steps_there():
     assert [torch.equal(*pair) for pair in pairs] == [True, True, False, False]
 
 
-def test_groups_are_those_of_both():
-    model = fcs()
-    optimizer = hybrid(model, lr=0.3)
-    assert [group.get("lr") for group in optimizer.param_groups] == [0.3, 1e-3]
-    optimizer.param_groups[0]["lr"] = 0.1
-    assert optimizer.rls.param_groups[0]["lr"] == 0.1
-
-
 def test_a_checkpoint_of_layers_in_another_order_is_refused_whole():
     made = []
     for layers in (["2", "0"], ["0", "2"]):

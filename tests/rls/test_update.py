@@ -111,19 +111,6 @@ def test_centred_inputs_leave_gradient_descent():
         state = after
 
 
-def test_a_permutation_of_the_inputs_permutes_P_and_the_columns():
-    order = torch.tensor([2, 0, 3, 1, 4])
-    x, G = randn(5, seed=4), randn(3, 5, seed=5)
-
-    def permuted(state):
-        columns = [each[:, order] for each in state]
-        return State(*columns[:2], columns[2][order])
-
-    plain = stepped(start(), x, G, **RULE, steps=3)
-    moved = stepped(permuted(start()), x[order], G[:, order], **RULE, steps=3)
-    torch.testing.assert_close(moved, permuted(plain))
-
-
 def test_loss_is_half_the_sum_over_outputs_and_time_averaged_over_the_batch():
     Z, target = randn(5, 4, 3, seed=1), randn(5, 4, 3, seed=2)
     want = ref.squared_error(Z, target).item()

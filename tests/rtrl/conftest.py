@@ -14,6 +14,9 @@ CASES = [
     for rank in ((1, 3) if row.rank_argument else (1,))
 ]
 
+every = pytest.mark.parametrize(("name", "rank"), CASES)
+B, D_X, N = 3, 2, 3  # sequences, input width, units
+
 
 def make_cell(kind, input_size, hidden_size, *, seed=0, scale=0.4, dtype=torch.float64):
     """Return a cell with weights, bias row included, large enough to matter."""
@@ -22,6 +25,10 @@ def make_cell(kind, input_size, hidden_size, *, seed=0, scale=0.4, dtype=torch.f
     with torch.no_grad():
         cell.weight.normal_(0, scale, generator=g)
     return cell
+
+
+def small(kind="rhn", **kwargs):
+    return make_cell(kind, D_X, N, **kwargs)
 
 
 def make(name, rank, cell, *, batch_size=3, seed=0):

@@ -13,11 +13,7 @@ from labkit.theorems import rtrl as theorems
 from labkit.theorems.rtrl import back_propagate
 from tests.draws import randn, seeded
 
-from .conftest import CASES, agree, make, make_cell, read
-
-every = pytest.mark.parametrize(("name", "rank"), CASES)
-
-B, D_X, N = 3, 2, 3  # sequences, input width, units
+from .conftest import D_X, B, N, agree, every, make, make_cell, read, small
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -38,10 +34,6 @@ def test_ok_goes_on_with_another_rank(biased):
         assert (ok.spectrum.diff(dim=1) <= 0).all() and ok.influence().isfinite().all()
     with pytest.raises(ValueError, match=r"rank must be an integer in 1\.\.6, got 7"):
         ok.change_rank(7)
-
-
-def small(kind="rhn", **kwargs):
-    return make_cell(kind, D_X, N, **kwargs)
 
 
 def inputs(steps, *, batch_size=B, seed=50, dtype=torch.float64):
@@ -107,17 +99,6 @@ def test_backward_is_the_mean_over_the_block(kind):
         total, state = back_propagate(*given)
         assert agree(got, total / horizon, 1e-12)
         assert agree(window.state, state, 1e-14)
-
-
-def test_window_gradient_stops_at_a_reset():
-    cell, xs, dL = small("lstm"), inputs(7), losses(1)[0]
-    window, exact = TBPTT(cell, batch_size=B, horizon=6), RTRL(cell, batch_size=B)
-    for t, x in enumerate(xs):
-        for learner in (window, exact):
-            learner.reset(torch.tensor([t == 3, t == 5, t < 3]))
-            learner.step(x)
-    assert agree(window.gradient(dL), exact.gradient(dL), 1e-12)
-    assert agree(window.influence(), exact.influence(), 1e-12)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 4])
@@ -205,24 +186,26 @@ def test_no_bias_where_units_saturate(case, kind):
 
 
 @every
-def test_reset_of_one_sequence(name, rank, kind):
+@pytest.mark.parametrize("mask", [[True, False, False], [False] * B, None])
+def test_a_reset_is_of_the_sequences_that_are_named_or_of_all(name, rank, mask, kind):
     cell, xs, dL = small(kind), inputs(11), losses(1)[0]
     learner, undisturbed = make(name, rank, cell), make(name, rank, cell)
     read(learner, xs[:6]), read(undisturbed, xs[:6])
     fresh = make(name, rank, cell)
     fresh.generator.set_state(learner.generator.get_state())
-    learner.reset(torch.tensor([True, False, False]))
-    assert not learner.state[0].any() and not learner.influence()[0].any()
-    assert learner.state[1:].any()
-    assert torch.equal(learner.influence()[1:], undisturbed.influence()[1:])
+    learner.reset(None if mask is None else torch.tensor(mask))
+    ended = torch.tensor(mask or [True] * B)
+    assert not learner.state[ended].any() and not learner.influence()[ended].any()
+    assert torch.equal(learner.state[~ended], undisturbed.state[~ended])
+    assert torch.equal(learner.influence()[~ended], undisturbed.influence()[~ended])
     for x in xs[6:]:
         views = []
         for each in (learner, undisturbed, fresh):
             each.step(x)
             views.append([each.state, each.influence(), each.per_sequence_gradient(dL)])
         for mine, same, new in zip(*views, strict=True):
-            assert torch.equal(mine[1:], same[1:])  # bit for bit
-            assert agree(mine[0], new[0], 1e-14)
+            assert torch.equal(mine[~ended], same[~ended])  # bit for bit
+            assert agree(mine[ended], new[ended], 1e-14)
 
 
 @every
@@ -232,19 +215,6 @@ def test_a_reset_leaves_what_a_step_returned(name, rank):
     before = h.clone()
     learner.reset()
     assert torch.equal(h, before) and h.any()
-
-
-@every
-def test_reset_of_none_and_of_all(name, rank):
-    cell, xs = small(), inputs(6)
-    learner, fresh = make(name, rank, cell), make(name, rank, cell)
-    before = read(learner, xs).state_dict()
-    learner.reset(torch.zeros(B, dtype=torch.bool))
-    assert same_state(before, learner.state_dict())
-    learner.reset()
-    assert not learner.state.any() and not learner.influence().any()
-    fresh.generator.set_state(learner.generator.get_state())
-    assert agree(read(learner, xs).influence(), read(fresh, xs).influence(), 1e-14)
 
 
 # Checkpoints

@@ -14,11 +14,7 @@ from labkit.theorems import rtrl as theorems
 from tests.draws import randn
 from tests.walks import called, code_of
 
-from .conftest import CASES, agree, make, make_cell
-
-every = pytest.mark.parametrize(("name", "rank"), CASES)
-B, D_X, N = 3, 2, 3  # sequences, input width, units
-
+from .conftest import D_X, B, N, agree, every, make, make_cell, small
 
 # What a row must have
 
@@ -54,10 +50,6 @@ def walk(learner, steps):
     for x in randn(steps or 1, B, D_X):
         learner.step(x)
         learner.backward(torch.ones(B, N).double())
-
-
-def small(kind="rhn", **kwargs):
-    return make_cell(kind, D_X, N, **kwargs)
 
 
 # What a row promises
