@@ -175,7 +175,7 @@ def _axis(low: float, high: float, log: bool, start: int, stop: int) -> tuple:
     log = log and low > 0
 
     def part(value: float) -> float:
-        return math.log(max(value, low)) if log else value  # a logarithm has no zero
+        return math.log(max(value, 1e-99)) if log else value  # a logarithm has no zero
 
     def pixel(value: float) -> float:
         span = part(high) - part(low) or 1.0

@@ -43,8 +43,10 @@ def trained(
     X, valid, test = problem.parts.values()
     if hidden == "relu":  # at the paper's 1.5 the outputs are saturated at the start
         layers = 2 * (len(problem.setting.encoder) - 1)
-        start = {"activations": [*(layers - 1) * ["relu"], "logistic"]}
-        start["std"] = (2 / problem.setting.incoming) ** 0.5
+        start = {
+            "activations": [*(layers - 1) * ["relu"], "logistic"],
+            "std": (2 / problem.setting.incoming) ** 0.5,
+        }
     net, g = problem.network(seed, **start)
     signs, setting = seeded(1000 + seed, device), replace(problem.setting, **changes)
     saved = checkpoint.load(classes=(hf.Record,)) or {"past": [], "rows": []}
@@ -162,8 +164,7 @@ def grows(rows: pd.DataFrame, *, claim: str, times: float) -> Judged:
     runs = rows[rows["label"] == "shf"].sort_values("step").groupby("seed")
     if len(runs) and (runs["step"].min() == 1).all():
         grown = runs["n"].max() / runs["n"].first()
-        told = f"{grown.min():.1f} to {grown.max():.1f} times"
-        yield claim, told, every(grown >= times)
+        yield claim, words(grown, "times"), every(grown >= times)
 
 
 def tests_at(rows: pd.DataFrame, level: float) -> pd.Series:
