@@ -1,4 +1,4 @@
-"""What tests of panels share: an event loop, as a notebook has one, and a page."""
+"""What tests of panels share: an event loop, as a notebook has one."""
 
 import asyncio
 import functools
@@ -12,8 +12,3 @@ def in_loop(test):
         return asyncio.run(asyncio.wait_for(test(*args, **options), 60))
 
     return run
-
-
-def confirm(shown):
-    """Say what a page says that has drawn the newest figure of a plot."""
-    shown.widget._hear(shown.widget, {"drawn": shown.widget.version}, [])
