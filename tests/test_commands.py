@@ -6,13 +6,11 @@ import runpy
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests import tally
+from tests import ROOT, tally
 
-ROOT = Path(__file__).resolve().parents[1]
 BENCH = runpy.run_path(str(ROOT / "benchmarks/__main__.py"), run_name="bench")
 LINES = runpy.run_path(str(ROOT / "benchmarks/lines.py"), run_name="lines")
 

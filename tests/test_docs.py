@@ -7,7 +7,6 @@ import shlex
 import tomllib
 from importlib import import_module
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import yaml
@@ -17,8 +16,9 @@ from labkit.lab.command import app
 from labkit.lab.runs.cli import split_assignments
 from labkit.lab.runs.execute import prepare
 from labkit.lab.runs.sweep import parse_values
+from tests import ROOT
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = ROOT / "docs"
 HOWTO = DOCS / "howto"
 PAGES = [page for page in sorted(HOWTO.glob("*.md")) if page.stem != "index"]
 SCREEN = 60  # lines

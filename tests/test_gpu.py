@@ -3,16 +3,14 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import gpu
+from tests import ROOT
 from tests.device.rows import Row
 from tests.device.table import STEPS
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ import pkgutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import labkit
+from tests import ROOT
+from tests.test_house import PAPERS
 
-ROOT = Path(__file__).resolve().parents[1]
-PAPERS = ("rls", "bpls", "hessian_free", "broad", "rtrl")
 BESIDE = [m.name for m in pkgutil.iter_modules(labkit.__path__) if not m.ispkg]
 CORE = [f"labkit.{name}" for name in (*PAPERS, "instruments", *BESIDE)]
 CORE.remove("labkit.__main__")

@@ -16,7 +16,8 @@ import pytest
 
 from labkit.lab import recorded
 from labkit.lab.runs import RunRefused, execute
-from tests.test_house import ROOT, tracked
+from tests import ROOT
+from tests.test_house import tracked
 
 pytest.importorskip("hatchling")
 MAX_BYTES = 2_000_000

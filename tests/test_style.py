@@ -2,7 +2,8 @@
 
 import ast
 
-from tests.test_house import ROOT, modules
+from tests import ROOT
+from tests.test_house import modules
 
 
 def of_each_file(check):

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from labkit.lab.exercises import exercise
+from tests import ROOT
 from tests.browser.serve import chromium, jupyterlab, write_notebook
 
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = ROOT / "notebooks"
 
 LONGEST = ["site", "lab", "screen", "opening", "panels", "seen", "line_stepper"]
 LONGEST += ["wheel", "exercise"]

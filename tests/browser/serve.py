@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import ROOT
+
 PATIENCE = 600  # seconds that anything is waited for: a busy machine is no failure
-DATA = Path(__file__).parents[2] / "data"
+DATA = ROOT / "data"
 LAB = (sys.executable, "-m", "labkit", "lab")
 
 CHROMIUM = (

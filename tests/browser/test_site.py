@@ -13,6 +13,8 @@ from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import pytest
 
+from tests import ROOT
+
 pytest.importorskip("selenium")
 pytest.importorskip("sphinx")
 
@@ -26,7 +28,6 @@ from tests.browser.test_line_stepper import Walk, walk_by_mouse
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).parents[2]
 FEW = {"samples": 256, "hidden": 16, "epochs": 1, "seeds": 2, "live_steps": 10}
 LESSON = "notebooks/01_rls.html"
 PAGES = (

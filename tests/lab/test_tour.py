@@ -2,15 +2,15 @@
 
 import ast
 import re
-from pathlib import Path
 
 import nbformat
 import pytest
 
 from labkit.lab.panels import LiveLab, Opening
 from labkit.lab.panels.live.experiment import knobs_of
+from tests import ROOT
 
-TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "00_tour.ipynb"
+TOUR = ROOT / "notebooks" / "00_tour.ipynb"
 PICTURES = {"ellipse", "pair", "bowl", "columns", "clouds", "race"}
 
 

@@ -3,12 +3,13 @@
 import ast
 import re
 from importlib.util import find_spec
-from pathlib import Path
 
 import nbformat
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+from tests import ROOT
+
+FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 

@@ -3,7 +3,6 @@
 import math
 import re
 import shutil
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -28,9 +27,9 @@ from reproduction.command import CLAIMS, DOCS, RESULTS
 from reproduction.criteria import NOT_AT_END, NOT_CONTRADICTED, of_runs
 from reproduction.drawing import Chart
 from reproduction.studies import find_study
+from tests import ROOT
 
 FEW, NAN = of_runs(YES, 1), math.nan
-ROOT = Path(__file__).resolve().parents[2]
 MNIST = find_study("rls/fig2a-3a")
 
 

@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from labkit.scale import (
     broad,
     workers as workers_of,
 )
+from tests import ROOT
 
 MESHES = [{"nodes": 2}, {"samples": 2}, {"samples": 2, "nodes": 2}]
 on_every_mesh = pytest.mark.parametrize("mesh", MESHES, ids=str)
@@ -141,7 +141,7 @@ def test_what_several_workers_cannot_do_is_refused(options):
 
 # The example of docs/scaling.md
 
-PAGE = Path(__file__).parents[2] / "docs/scaling.md"
+PAGE = ROOT / "docs/scaling.md"
 
 
 def run_here(rank, world, folder):

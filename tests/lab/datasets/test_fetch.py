@@ -17,6 +17,7 @@ from labkit.lab.datasets import (
     load,
 )
 from labkit.lab.datasets.fetch import FILES
+from tests import ROOT
 
 GOOD = b"the right bytes\n" * 100
 SHA256 = hashlib.sha256(GOOD).hexdigest()
@@ -133,7 +134,7 @@ def test_the_variable_may_not_name_a_file(folder, put, monkeypatch):
 
 
 def test_the_page_about_the_data_has_the_pins_of_the_registry():
-    page = Path(__file__).parents[3].joinpath("data/README.md").read_text("utf-8")
+    page = ROOT.joinpath("data/README.md").read_text("utf-8")
     listed = re.findall(r"^\| `(\S+/\S+)` \| ([\d,]+) \| `(\w{64})` \|", page, re.M)
     pins = [(file.path, f"{file.size:,}", file.sha256) for file in FILES.values()]
     assert listed == pins

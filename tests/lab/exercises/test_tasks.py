@@ -4,7 +4,6 @@ import ast
 import inspect
 import re
 import textwrap
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -14,9 +13,10 @@ from labkit.lab import check
 from labkit.lab.exercises import Exercise, exercises
 from labkit.lab.exercises.running import in_place, text_of
 from labkit.lab.runs.page import markdown
+from tests import ROOT
 
 STEPS = {n: t for n, t in exercises().items() if isinstance(t, Exercise)}
-BOOKS = sorted(Path(__file__).parents[3].glob("notebooks/0[1-6]*.ipynb"))
+BOOKS = sorted(ROOT.glob("notebooks/0[1-6]*.ipynb"))
 each_step = pytest.mark.parametrize("name", STEPS)
 
 
