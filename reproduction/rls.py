@@ -82,7 +82,8 @@ def epochs_of(
     A run that names the number of its training ``images`` refuses another one.
     """
     problem = problem_of(data, standardised, device)
-    if images not in (None, found := len(problem.fit.inputs)):
+    found = len(problem.fit.inputs)
+    if images not in (None, found):
         raise DataError(
             f"{images:,} training images of {data} are needed, got {found:,}"
         )

@@ -105,11 +105,11 @@ def frozen(
     elif updates:
         read = text(data, "train")
         *_, (_, network) = train_network(read, hidden, updates=updates, seed=seed)
-    state = {
-        "cell": network.cell.state_dict(),
-        "readout": network.readout.state_dict(),
-    }
-    checkpoint.save(state, name, now=True)
+    checkpoint.save(
+        {"cell": network.cell.state_dict(), "readout": network.readout.state_dict()},
+        name,
+        now=True,
+    )
     return network
 
 

@@ -116,6 +116,11 @@ def test_an_item_comes_to_what_its_verdicts_say(verdicts, found):
     assert coverage.found_of(verdicts) == found
 
 
+def test_what_lies_below_a_logarithmic_axis_is_not_drawn_on_its_edge():
+    pixel, _ = drawing._axis(1.0, 10.0, True, 100, 0)
+    assert pixel(1.0) == 100 < pixel(0.5) < pixel(0.0)
+
+
 def test_a_figure_goes_with_its_results(tmp_path):
     figure = tmp_path / f"docs/{MNIST.name}-1.svg"
     table, folder = tmp_path / "claims.csv", tmp_path / "results"
