@@ -68,10 +68,10 @@ def tell(
     if most is not None:
         words += f", at most {most}: {'yes' if ratio <= most else 'NO'}"
     print(words, flush=True)
-    said = _kept | {"name": name, "ms": ms, "ratio": ratio}
-    if file := said.pop("file"):
+    record = _kept | {"name": name, "ms": ms, "ratio": ratio}
+    if file := record.pop("file"):
         with file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(said) + "\n")
+            lines.write(json.dumps(record) + "\n")
 
 
 def laps(

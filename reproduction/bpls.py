@@ -269,15 +269,15 @@ def against(rows: pd.DataFrame, *, claim: str, kind: str, part: str) -> Judged:
         before = earlier[rival].mean()
         if before - fit[rival].mean() > LEAST * before:
             held = NOT_AT_END
-        told = f"{words(one, '', 4)} and {words(two, '', 4)}"
-        yield claim.format(name=name), told, held
+        measured = f"{words(one, '', 4)} and {words(two, '', 4)}"
+        yield claim.format(name=name), measured, held
 
 
 def theory(rows: pd.DataFrame, *, claim: str) -> Judged:
     """Judge whether the errors of the linear toy are what least squares predicts."""
-    mine = rows[(rows["label"] == "BPLS, linear") & (rows["look"] > 0)]
-    for part, number in THEORY.items() if len(mine) else ():
-        ratio = (mine[part] / mine["look"]).mean()
+    linear = rows[(rows["label"] == "BPLS, linear") & (rows["look"] > 0)]
+    for part, number in THEORY.items() if len(linear) else ():
+        ratio = (linear[part] / linear["look"]).mean()
         held = YES if abs(ratio / number - 1) <= CLOSE else NO
         yield claim.format(part=part, number=number), f"{ratio:.3f} sigma", held
 
@@ -322,5 +322,5 @@ def slower(rows: pd.DataFrame, *, claim: str, times: float) -> Judged:
     wide = rows.pivot_table(index="seed", columns="label", values="seconds_cpu")
     for method in wide.columns.drop("BPLS", errors="ignore"):
         ratio = wide[method] / wide["BPLS"]
-        told = f"{ratio.mean():.1f} times on one CPU thread"
-        yield claim.format(method=method), told, every(ratio > times)
+        measured = f"{ratio.mean():.1f} times on one CPU thread"
+        yield claim.format(method=method), measured, every(ratio > times)

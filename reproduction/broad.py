@@ -202,27 +202,27 @@ MARGIN = 0.1  # points that unpublished details of the recipe may change
 RUNS = 100  # draws in the paper
 
 
-def beside(rows: pd.DataFrame, printed: Mapping[str, list[float]]) -> pd.DataFrame:
+def with_paper(rows: pd.DataFrame, printed: Mapping[str, list[float]]) -> pd.DataFrame:
     """Return the mean accuracy by row and columns, the paper's row above ours."""
-    ours = rows.pivot_table("accuracy", "label", "columns", sort=False)
+    accuracy = rows.pivot_table("accuracy", "label", "columns", sort=False)
     shown = {}
-    for label, means in ours.iterrows():
+    for label, means in accuracy.iterrows():
         if label in printed:
             shown[label, "paper"] = printed[label][: len(means)]
         shown[label, "here"] = means.tolist()
-    table = pd.DataFrame(shown, index=ours.columns).T.round(2)
+    table = pd.DataFrame(shown, index=accuracy.columns).T.round(2)
     return table.rename_axis(["row", "of"]).rename_axis(None, axis="columns")
 
 
-def agrees(ours: pd.Series, number: float, sd: float) -> str:
+def agrees(accuracy: pd.Series, number: float, sd: float) -> str:
     """Return whether our mean is the paper's mean of 100 draws, within `MARGIN`.
 
     It is undecided where two standard errors of their difference change the answer.
     """
-    gap, count = ours.mean() - number, runs_of(ours)
+    gap, count = accuracy.mean() - number, runs_of(accuracy)
     if count < SEEDS:
         return of_runs(YES if abs(gap) <= MARGIN else NO, count)
-    error = 2 * math.sqrt(ours.var() / count + sd**2 / RUNS)
+    error = 2 * math.sqrt(accuracy.var() / count + sd**2 / RUNS)
     return inside((gap - error, gap + error), MARGIN)
 
 
@@ -235,12 +235,12 @@ def near(
 ) -> Judged:
     """Judge whether accuracies with so many columns are the paper's mean and sd."""
     ends = rows[rows["columns"] == columns].dropna(subset="accuracy")
-    for label, ours in by_label(ends, "accuracy").items():
+    for label, accuracy in by_label(ends, "accuracy").items():
         if label in numbers:
             number, sd = numbers[label]
-            said = claim.format(label=label, number=number, sd=sd)
-            told = f"{words(ours)}, {len(ours)} draws"
-            yield said, told, agrees(ours, number, sd)
+            named = claim.format(label=label, number=number, sd=sd)
+            measured = f"{words(accuracy)}, {len(accuracy)} draws"
+            yield named, measured, agrees(accuracy, number, sd)
 
 
 def rises(rows: pd.DataFrame, *, claim: str) -> Judged:
@@ -248,36 +248,36 @@ def rises(rows: pd.DataFrame, *, claim: str) -> Judged:
     ends = by_label(rows, "accuracy")
     for label, first in by_label(rows, "accuracy", "first").items():
         last = ends[label]
-        told = f"from {words(first)} to {words(last)}, {len(last)} draws"
+        measured = f"from {words(first)} to {words(last)}, {len(last)} draws"
         held = ahead(last, first, paired=True, least=MARGIN)
-        yield claim.format(label=label), told, held
+        yield claim.format(label=label), measured, held
 
 
 def highest(rows: pd.DataFrame, *, claim: str, number: float, sd: float) -> Judged:
     """Judge whether the highest mean of all sizes and ridges is the paper's."""
     runs = dict(list(rows.groupby(["label", "columns"])["accuracy"]))
     label, columns = max(runs, key=lambda each: runs[each].mean())
-    ours = runs[label, columns]
-    yield claim, f"{words(ours)} at {label}", agrees(ours, number, sd)
+    best = runs[label, columns]
+    yield claim, f"{words(best)} at {label}", agrees(best, number, sd)
 
 
 def turns(
     rows: pd.DataFrame, printed: Mapping[str, list[float]], *, claim: str
 ) -> Judged:
     """Judge whether accuracy ends on the side of its start that the paper's does."""
-    for label, mine in rows.groupby("label", sort=False):
-        ours, paper = (
-            mine.groupby("columns")["accuracy"].mean().tolist(),
+    for label, runs in rows.groupby("label", sort=False):
+        here, paper = (
+            runs.groupby("columns")["accuracy"].mean().tolist(),
             printed[label],
         )
-        told, ends = (
+        measured, ends = (
             f"{x[0]:.2f} to {x[-1]:.2f} %, at most {max(x):.2f} %"
-            for x in (ours, paper)
+            for x in (here, paper)
         )
         rise = paper[-1] > paper[0]
-        same = rise == (ours[-1] > ours[0]) and len(ours) == len(paper)
-        said = claim.format(label=label, way="rises" if rise else "falls", ends=ends)
-        yield said, told, of_runs(YES if same else NO, mine["seed"].nunique())
+        same = rise == (here[-1] > here[0]) and len(here) == len(paper)
+        named = claim.format(label=label, way="rises" if rise else "falls", ends=ends)
+        yield named, measured, of_runs(YES if same else NO, runs["seed"].nunique())
 
 
 def higher(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
@@ -338,8 +338,8 @@ def pivots(
     else:
         held = NO if here.any() else YES
     at = ", ".join(f"at {n:,}" if n else "at none" for n in here)
-    told = f"a pivot is lost {at} columns" if here.any() else "no pivot is lost"
-    yield claim, told, of_runs(held, len(here))
+    measured = f"a pivot is lost {at} columns" if here.any() else "no pivot is lost"
+    yield claim, measured, of_runs(held, len(here))
 
 
 # Orig and R-Inv, whose state has a column for every image
@@ -378,8 +378,8 @@ def alike(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
     if len(both):
         apart = (both[a] - both[b]).abs().groupby("seed").max()
         held = of_runs(YES if (apart <= MARGIN).all() else NO, len(apart))
-        told = f"they differ by {apart.max():.2f} points at most, {len(apart)} draws"
-        yield claim, told, held
+        found = f"they differ by {apart.max():.2f} points at most, {len(apart)} draws"
+        yield claim, found, held
 
 
 def falls(rows: pd.DataFrame, *, claim: str, label: str) -> Judged:
@@ -388,5 +388,5 @@ def falls(rows: pd.DataFrame, *, claim: str, label: str) -> Judged:
     ends, tops = (by_label(rows, "accuracy", at).get(label) for at in ("last", "max"))
     if ends is not None:
         fall = tops - ends
-        told = f"by {fall.min():.2f} to {fall.max():.2f} points"
-        yield claim, told, every(fall > MARGIN)
+        measured = f"by {fall.min():.2f} to {fall.max():.2f} points"
+        yield claim, measured, every(fall > MARGIN)

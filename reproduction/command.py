@@ -73,16 +73,16 @@ def run(
     from reproduction.studies import find_studies
 
     wanted = [(each, each.chosen(units)) for each in find_studies([name])]
-    if not any(mine for _, mine in wanted):
+    if not any(chosen for _, chosen in wanted):
         known = "; ".join(", ".join(each.units) for each, _ in wanted)
         raise RunRefused(f"no unit of {name} matches {units!r}: {known}")
     for each, _ in wanted:
         work.check(each, results, out, device)
     failed = 0
-    for each, mine in wanted:
+    for each, chosen in wanted:
         ended = work.run(
             each,
-            mine,
+            chosen,
             results,
             out,
             workers=workers,

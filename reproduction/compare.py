@@ -374,11 +374,11 @@ def ahead_of_adam(rows: pd.DataFrame, *, claim: str) -> Judged:
             a, b = (ADAM, DEFAULT) if rule == DEFAULT else (rule, ADAM)
             one, two = found[a], found[b]
             held = ahead(one, two, margin=job.margin, higher=job.higher, paired=True)
-            told = f"{one.mean():.4g} and {two.mean():.4g} {job.score}"
+            measured = f"{one.mean():.4g} and {two.mean():.4g} {job.score}"
             if clock := stopped(ends, rule, job):
-                told, held = told + clock, NOT_AT_END if held == NO else held
+                measured, held = measured + clock, NOT_AT_END if held == NO else held
             names = ["tuned Adam" if label == ADAM else label for label in (a, b)]
-            yield claim.format(title=job.title, a=names[0], b=names[1]), told, held
+            yield claim.format(title=job.title, a=names[0], b=names[1]), measured, held
 
 
 def by_data(rows: pd.DataFrame) -> pd.DataFrame:

@@ -34,8 +34,8 @@ def seconds_of(
 
 def timed(rows: pd.DataFrame) -> Iterator[tuple[Job, pd.DataFrame]]:
     """Yield each job and its rules' seconds, round by round, without the first."""
-    for data, mine in rows[rows["seed"] > 0].groupby("data", sort=False):
-        spent = mine.pivot(index="label", columns="seed", values="seconds_cpu")
+    for data, runs in rows[rows["seed"] > 0].groupby("data", sort=False):
+        spent = runs.pivot(index="label", columns="seed", values="seconds_cpu")
         yield job_of(data), spent
 
 
@@ -54,6 +54,6 @@ def cheap(rows: pd.DataFrame, *, claim: str, times: float) -> Judged:
     for job, spent in timed(rows):
         for rule, ratio in (spent / spent.loc[ADAM]).iterrows():
             if rule in OF_PAPERS:
-                told = f"{ratio.median():.2g} times"
-                said = claim.format(title=job.title, rule=rule)
-                yield said, told, every(ratio <= times)
+                measured = f"{ratio.median():.2g} times"
+                named = claim.format(title=job.title, rule=rule)
+                yield named, measured, every(ratio <= times)

@@ -128,9 +128,9 @@ def found_of(verdicts: Iterator[str]) -> tuple[str, str]:
     if len(every) < 2:
         kind = next(iter(every), "")
         return kind, kind
-    said = ", ".join(f"{kind} {every[kind]}" for kind in MARKS if every[kind])
+    words = ", ".join(f"{kind} {every[kind]}" for kind in MARKS if every[kind])
     left = every.keys() - {OPEN, NO}
-    return (MIXED if left or every[NO] > every[OPEN] else OPEN), said
+    return (MIXED if left or every[NO] > every[OPEN] else OPEN), words
 
 
 def cost_of(headers: list[Mapping], runs: set[int]) -> str:

@@ -106,8 +106,8 @@ def of_runs(held: str, runs: int) -> str:
     """Return what a verdict is with so many runs: few neither say yes nor no."""
     if runs >= SEEDS:
         return held
-    told = f"{NOT_CONTRADICTED} ({runs} run{'s' if runs > 1 else ''})"
-    return told if held == YES and runs else UNDECIDED
+    words = f"{NOT_CONTRADICTED} ({runs} run{'s' if runs > 1 else ''})"
+    return words if held == YES and runs else UNDECIDED
 
 
 def runs_of(*series: pd.Series) -> int:

@@ -83,12 +83,12 @@ def trained(
             g.set_state(saved["generator"])
         signs.set_state(saved["signs"])
     turned = changes | {"preconditioner": preconditioner, "hidden": hidden}
-    told = [
+    named = [
         f"{name} {value}"
         for name, value in turned.items()
         if value not in ("random_signs", "logistic")
     ]
-    label = ", ".join([method if published else "shf, short runs'", *told])
+    label = ", ".join([method if published else "shf, short runs'", *named])
     used, taken = attrgetter("passes"), sum(row["passes"] >= dense for row in rows)
     for record, due in looks(records, used, passes, every=every, taken=taken):
         past.append(replace(record, merit=()))
@@ -184,17 +184,17 @@ def tests_at(rows: pd.DataFrame, level: float) -> pd.Series:
 
 def advised(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
     """Judge whether a has a lower test error than b, and at equal training error."""
-    mine = rows[rows["label"].isin((a, b))]
-    mine = mine[mine.groupby("seed")["label"].transform("nunique") == 2]
-    if mine.empty:
+    pair = rows[rows["label"].isin((a, b))]
+    pair = pair[pair.groupby("seed")["label"].transform("nunique") == 2]
+    if pair.empty:
         return
     # the lowest training error that all of these runs reach
-    level = mine.groupby(["label", "seed"])["train"].min().max()
-    equal = {label: tests_at(runs, level) for label, runs in mine.groupby("label")}
-    ends = by_label(chosen(mine), "test"), equal
+    level = pair.groupby(["label", "seed"])["train"].min().max()
+    equal = {label: tests_at(runs, level) for label, runs in pair.groupby("label")}
+    ends = by_label(chosen(pair), "test"), equal
     for runs, how in zip(ends, ("", ", at equal training error"), strict=True):
         held = ahead(runs[a], runs[b], higher=False, paired=True)
         if not how:
-            held = unless_improving(held, mine, "valid", least=LEAST)
-        told = f"{words(runs[a], '', 3)} and {words(runs[b], '', 3)}"
-        yield claim.format(how=how), told, held
+            held = unless_improving(held, pair, "valid", least=LEAST)
+        measured = f"{words(runs[a], '', 3)} and {words(runs[b], '', 3)}"
+        yield claim.format(how=how), measured, held

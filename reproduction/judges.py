@@ -117,8 +117,8 @@ def ahead(
     found = by_label(rows[rows["look"] >= since], column, at)
     if {a, b} <= found.keys():
         one, two = found[a], found[b]
-        told = f"{words(one, unit, digits)} and {words(two, unit, digits)}"
-        yield claim, told, criteria.ahead(one, two, **how)
+        measured = f"{words(one, unit, digits)} and {words(two, unit, digits)}"
+        yield claim, measured, criteria.ahead(one, two, **how)
 
 
 def level(
@@ -138,9 +138,9 @@ def level(
     found = by_label(chosen(rows, of), column)
     if {a, b} <= found.keys():
         one, two = found[a], found[b]
-        told = f"{words(one, unit, digits)} and {words(two, unit, digits)}"
+        measured = f"{words(one, unit, digits)} and {words(two, unit, digits)}"
         held = criteria.level(one, two, margin=margin)
-        yield claim, told, settled(held, rows, a, gains)
+        yield claim, measured, settled(held, rows, a, gains)
 
 
 def meets(
@@ -169,7 +169,7 @@ def meets(
     """
     for label, runs in by_label(chosen(rows, of), column, at).items():
         if label in numbers:
-            number, ours = numbers[label], runs - less
-            held = criteria.meets(ours, number, margin=margin or share * number)
-            said = claim.format(label=label, number=number)
-            yield said, words(ours, unit, digits), settled(held, rows, label, gains)
+            number, excess = numbers[label], runs - less
+            held = criteria.meets(excess, number, margin=margin or share * number)
+            named = claim.format(label=label, number=number)
+            yield named, words(excess, unit, digits), settled(held, rows, label, gains)

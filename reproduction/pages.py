@@ -40,18 +40,18 @@ HOW_TO_READ = (
 def pages(folder: Path) -> dict[str, str]:
     """Return all pages and their figures by path below ``docs/reproduction``."""
     found, every, items = {}, studies(), coverage.table(folder)
-    for paper, told in PAPERS.items():
-        mine = [e for e in every.values() if e.paper == paper]
+    for paper, about in PAPERS.items():
+        own = [e for e in every.values() if e.paper == paper]
         tests = tested(paper, folder)
-        parts = [MADE, f"# {told['title']}"]
+        parts = [MADE, f"# {about['title']}"]
         if paper == "compare":
             parts.append(compare.LEGEND)
         else:
             shown = items[items["paper"] == paper]
             parts += [tally(shown), *claimed(shown), chance(tests)]
-            parts += [f"**{head}** {told[key]}" for key, head in TOLD.items()]
+            parts += [f"**{head}** {about[key]}" for key, head in TOLD.items()]
         parts += HOW_TO_READ
-        for each in mine:
+        for each in own:
             rows = results.frame(each, folder)
             charts = each.views if len(rows) else ()
             made = drawing.figures(each.drawn(rows), charts) if charts else {}
@@ -111,8 +111,8 @@ def link(name: str) -> str:
 
 def tested(paper: str, folder: Path) -> pd.DataFrame:
     """Return all that is judged of a paper, by study, with Holm's correction."""
-    mine = find_studies([paper])
-    table = pd.concat({each.name: show.judged(each.name, folder) for each in mine})
+    own = find_studies([paper])
+    table = pd.concat({each.name: show.judged(each.name, folder) for each in own})
     return table.assign(Holm=criteria.holm(table["p"].astype(float)))
 
 
@@ -149,11 +149,11 @@ def covered(items: pd.DataFrame) -> Iterator[str]:
     yield MADE
     yield "# What the papers claim, and what was shown"
     yield table_of(coverage.counts(items))
-    for paper, told in PAPERS.items():
-        mine = items[items["paper"] == paper]
-        if "ask" in told:
-            yield f"## {told['title']}"
-            yield from claimed(mine)
+    for paper, about in PAPERS.items():
+        own = items[items["paper"] == paper]
+        if "ask" in about:
+            yield f"## {about['title']}"
+            yield from claimed(own)
 
 
 def index(items: pd.DataFrame) -> Iterator[str]:
@@ -167,9 +167,9 @@ def index(items: pd.DataFrame) -> Iterator[str]:
         "prints what the pages have. The numbers are in `reproduction/results/`."
     )
     lines = []
-    for paper, told in PAPERS.items():
-        mine = items[items["paper"] == paper]
-        lines.append(f"- [{told['title']}]({paper}.md): {tally(mine)}")
+    for paper, about in PAPERS.items():
+        own = items[items["paper"] == paper]
+        lines.append(f"- [{about['title']}]({paper}.md): {tally(own)}")
     yield "\n".join(lines)
 
 
@@ -211,10 +211,10 @@ def section(
     found = tests[tests.index.get_level_values(0) == each.name]
     if len(found):
         names = [show.CLAIM, "measured here", "whose", "verdict", "p", "Holm"]
-        told = found.copy()
+        shown = found.copy()
         for name in ("p", "Holm"):
-            told[name] = [f"{x:.2g}" if x == x else "" for x in found[name]]
-        yield grid(names, told[names].values.tolist())
+            shown[name] = [f"{x:.2g}" if x == x else "" for x in found[name]]
+        yield grid(names, shown[names].values.tolist())
     yield f"Criterion: {each.criterion}."
     head = "<details><summary>How these units were run</summary>"
     yield "\n\n".join([head, run_how(done), "</details>"])
@@ -255,8 +255,8 @@ def text(study: Study, folder: Path) -> str:
     """Return one study as ``labkit reproduce show`` prints it: its section."""
     rows = results.frame(study, folder)
     parts = section(study, rows, folder, tested(study.paper, folder))
-    told = "\n\n".join(filter(None, parts))
-    return told.replace("## ", f"{study.paper}/", 1)
+    page = "\n\n".join(filter(None, parts))
+    return page.replace("## ", f"{study.paper}/", 1)
 
 
 def anchor(each: Study) -> str:

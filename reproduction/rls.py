@@ -155,7 +155,7 @@ def faster(
     def at_the_end(held: str) -> str:
         return NOT_AT_END if improving and held in (YES, NO) else held
 
-    said = f"VI-B: {a} converges faster than {b}"
+    head = f"VI-B: {a} converges faster than {b}"
     for column, goal in goals.items():
         higher, least = column == "accuracy", POINTS if column == "accuracy" else None
         there = rows[column] >= goal if higher else rows[column] <= goal
@@ -163,24 +163,24 @@ def faster(
             times = by_label(rows.assign(time=rows[clock].where(there)), "time", "min")
             one, two = (times[label].fillna(math.inf) for label in (a, b))
             held = ahead(one, two, higher=False, paired=True)
-            claim = f"{said}, {clock.rstrip('s')}s to {column} {goal:g}"
+            claim = f"{head}, {clock.rstrip('s')}s to {column} {goal:g}"
             claim = f"ours: {claim}" if clock == "seconds" else claim
-            yield claim, f"{told(one)} and {told(two)}", held
+            yield claim, f"{in_words(one)} and {in_words(two)}", held
         ways = {f"best {column}": "max" if higher else "min"}
         ways[f"mean {column} over all epochs"] = "area"
         for what, at in ways.items():
             found = by_label(rows, column, at)
             one, two = found[a], found[b]
             held = ahead(one, two, higher=higher, paired=True, least=least)
-            both = f"{told(one)} and {told(two)}"
-            yield f"{said}, {what}", both, at_the_end(held)
+            both = f"{in_words(one)} and {in_words(two)}"
+            yield f"{head}, {what}", both, at_the_end(held)
     found = by_label(rows, "accuracy")
     both = f"{words(found[a])} and {words(found[b])}"
     held = ahead(found[a], found[b], paired=True, least=POINTS)
     yield f"VI-B: {a} ends above {b}, last accuracy", both, at_the_end(held)
 
 
-def told(runs: pd.Series) -> str:
+def in_words(runs: pd.Series) -> str:
     """Return in words the mean and the standard deviation over the seeds that ended."""
     ended = runs[runs < math.inf]
     counts = {"never": (runs == math.inf).sum(), "failed": runs.isna().sum()}
@@ -206,17 +206,17 @@ def best(rows: pd.DataFrame, *, claim: str, symbol: str, value: str) -> Judged:
     A value with which every run fails counts as worse than one with which none does.
     """
     found, own = swept(rows, symbol), f"RLS, {symbol} {value}"
-    mine = found.pop(own, None)
-    for label, other in found.items() if mine is not None else ():
+    runs = found.pop(own, None)
+    for label, other in found.items() if runs is not None else ():
         lost = other.isna().sum()
-        told = f"{words(mine)} and {words(other)}"
-        told += f", {lost} of {len(other)} runs" if lost else ""
-        held = ahead(mine, other, paired=True, least=POINTS)
+        measured = f"{words(runs)} and {words(other)}"
+        measured += f", {lost} of {len(other)} runs" if lost else ""
+        held = ahead(runs, other, paired=True, least=POINTS)
         pair = rows[rows["label"].isin((own, label))]
         held = unless_improving(held, pair, "loss", least=LEAST)
-        if lost == len(other) >= SEEDS and mine.notna().all():
+        if lost == len(other) >= SEEDS and runs.notna().all():
             held = YES
-        yield claim.format(other=label.split()[-1]), told, held
+        yield claim.format(other=label.split()[-1]), measured, held
 
 
 def swept(rows: pd.DataFrame, symbol: str) -> dict[str, pd.Series]:
@@ -233,8 +233,8 @@ def matters(rows: pd.DataFrame, *, claim: str) -> Judged:
         runs.sort(key=pd.Series.mean)
         gaps += [runs[-1] - runs[0]] if len(runs) > 1 else []
     if len(gaps) == 2:
-        told = " and ".join(words(each, "points") for each in gaps)
-        yield claim, told, ahead(*gaps, paired=True)
+        measured = " and ".join(words(each, "points") for each in gaps)
+        yield claim, measured, ahead(*gaps, paired=True)
 
 
 # Seconds
@@ -297,8 +297,8 @@ def about(
     for label, row in seconds_table(rows, printed).dropna().iterrows():
         number, here = row["paper, on its GPU"], row["times Adam's"]
         held = of_runs(YES if here <= number + margin else NO, takes[label])
-        told = f"{here:.2f} times on one CPU thread"
-        yield claim.format(label=label, number=number), told, held
+        measured = f"{here:.2f} times on one CPU thread"
+        yield claim.format(label=label, number=number), measured, held
 
 
 # Complexity
@@ -370,7 +370,7 @@ def counts(rows: pd.DataFrame, *, claim: str, close: float) -> Judged:
         for what, table in (("time", "I"), ("space", "II")):
             here, paper = row[what], row[f"paper, {what}"]
             held = YES if abs(here / paper - 1) <= close else NO
-            said = claim.format(
+            named = claim.format(
                 table=table, label=row["label"], number=paper, what=what
             )
-            yield said, f"{here:.3f}", held
+            yield named, f"{here:.3f}", held

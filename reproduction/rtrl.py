@@ -16,7 +16,7 @@ def named(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(label=rows["label"].replace(names, regex=True))
 
 
-def told(values: pd.Series, digits: int = 1) -> str:
+def in_words(values: pd.Series, digits: int = 1) -> str:
     """Return in words the mean and the standard deviation of runs."""
     return words(values, "", digits) if len(values) > 1 else f"{values.iloc[0]:.4g}"
 
@@ -45,10 +45,10 @@ def bits(
         longest = runs["look"].max()
         by_rate = runs[runs["look"] == longest].groupby("label")
         label = by_rate["valid"].mean().idxmin()
-        mine = by_rate.get_group(label).set_index("seed")
-        here = f"{told(mine['valid'], 3)} and {told(mine['test'], 3)}"
+        best = by_rate.get_group(label).set_index("seed")
+        here = f"{in_words(best['valid'], 3)} and {in_words(best['test'], 3)}"
         here += f", {label.split(', ')[1]}"
-        held = meets(mine["test"], test, margin=margin)
+        held = meets(best["test"], test, margin=margin)
         if longest < steps:
             here, held = f"{here}, after {longest:,} steps", UNDECIDED
         yield claim.format(method=method, valid=valid, test=test), here, held
@@ -66,8 +66,8 @@ def on_the_way(
     for steps, number in printed.items():
         here = at(rows, label, int(steps), "valid")
         if len(here):
-            said = claim.format(steps=int(steps), number=number)
-            yield said, told(here, 3), meets(here, number, margin=margin)
+            named = claim.format(steps=int(steps), number=number)
+            yield named, in_words(here, 3), meets(here, number, margin=margin)
 
 
 def at(rows: pd.DataFrame, label: str | None, steps: int, column: str) -> pd.Series:
@@ -99,7 +99,7 @@ def below(
         labels = tuple(f"{method}, {rate}, batch 32" for method in (a, b))
         steps, (one, two) = common(rows, labels, "valid")
         if steps:
-            here = f"{told(one, 3)} and {told(two, 3)} after {steps:,} steps, "
+            here = f"{in_words(one, 3)} and {in_words(two, 3)} after {steps:,} steps, "
             here += f"{len(one)} and {len(two)} runs"
             held = ahead(one, two, margin=margin, higher=False)
             yield claim.format(rate=rate), here, held
@@ -115,8 +115,8 @@ APART = 0.2
 
 def best_rate(rows: pd.DataFrame, method: str) -> str | None:
     """Return the label of a method's run at the rate that came farthest."""
-    mine = rows[rows["label"].str.startswith(f"{method},")]
-    ends = {label: runs.mean() for label, runs in by_label(mine, "level").items()}
+    of_method = rows[rows["label"].str.startswith(f"{method},")]
+    ends = {label: runs.mean() for label, runs in by_label(of_method, "level").items()}
     return max(ends, key=ends.get, default=None)
 
 
@@ -132,7 +132,7 @@ def as_logged(
     """Judge whether a method comes as far as the shortest of the authors' runs."""
     here = at(rows, best_rate(rows, method), steps, "level")
     if len(here):
-        words = told(here) + (", above all five" if here.min() > most else "")
+        words = in_words(here) + (", above all five" if here.min() > most else "")
         yield claim, words, of_runs(YES if here.mean() >= least else NO, len(here))
 
 
@@ -153,7 +153,7 @@ def reaches(
             held = of_runs(YES if near else NO, len(here))
             if sum(label.startswith(f"{method},") for label in ended) < rates:
                 held = UNDECIDED
-            yield claim.format(method=method, number=number), told(here), held
+            yield claim.format(method=method, number=number), in_words(here), held
 
 
 def longer(
@@ -176,4 +176,4 @@ def longer(
         held = ahead(one, two, margin=-margin - 1e-9 if almost else margin)
         if ends:
             held = unless_improving(held, rows, "level", least=0.0, higher=True)
-        yield claim, f"{told(one)} and {told(two)} after {steps:,} steps", held
+        yield claim, f"{in_words(one)} and {in_words(two)} after {steps:,} steps", held

@@ -176,14 +176,14 @@ def cosines(
     if not {*a, *b} <= set(found.index):
         return
     one, two = (reduce(apart, [found.loc[x] for x in labels]) for labels in (a, b))
-    told = f"{plus_minus(one, '', 3)} and {plus_minus(two, '', 3)}"
+    measured = f"{plus_minus(one, '', 3)} and {plus_minus(two, '', 3)}"
     difference = apart(share * one, two)
     bounds = over_draws(difference, draws)
     held = inside(bounds, near) if near else above(bounds)
     if not near and abs(difference["mean"]) <= TRIFLE:
         held = UNDECIDED
     networks = rows["seed"].nunique() if "seed" in rows else 1
-    yield claim, told, held if one_network else of_runs(held, networks)
+    yield claim, measured, held if one_network else of_runs(held, networks)
 
 
 def above_level(
@@ -224,8 +224,8 @@ def at_step_100(rows: pd.DataFrame) -> pd.DataFrame:
 def untrained_table(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the cosines by size and learner, and the number of networks by size."""
     found = at_step_100(rows)
-    told = [f"{row.cosine:.4f} ± {row.error:.4f}" for row in found.itertuples()]
-    table = found.assign(told=told).pivot(index="units", columns="label", values="told")
+    text = [f"{row.cosine:.4f} ± {row.error:.4f}" for row in found.itertuples()]
+    table = found.assign(text=text).pivot(index="units", columns="label", values="text")
     networks = found.groupby("units")["networks"].max()
     return table[found["label"].unique()].assign(networks=networks).reset_index()
 
@@ -236,11 +236,11 @@ def whatever_size(rows: pd.DataFrame, *, claim: str, near: float) -> Judged:
         if len(sizes) > 1:
             units, found = sizes["units"], sizes["cosine"]
             low, high = sizes.loc[found.idxmin()], sizes.loc[found.idxmax()]
-            told = (
+            measured = (
                 f"{low['cosine']:.3f} ± {low['error']:.3f} at {low['units']} units to "
                 f"{high['cosine']:.3f} ± {high['error']:.3f} at {high['units']}"
             )
             half = 2 * (low["error"] ** 2 + high["error"] ** 2) ** 0.5
             middle = found.max() - found.min()
-            said = claim.format(label=name, first=units.min(), last=units.max())
-            yield said, told, inside((middle - half, middle + half), near)
+            named = claim.format(label=name, first=units.min(), last=units.max())
+            yield named, measured, inside((middle - half, middle + half), near)

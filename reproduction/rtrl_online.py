@@ -125,7 +125,7 @@ def online(
         rows, done, recent = saved["rows"], saved["steps"], saved["recent"]
         for name, part in parts.items():
             part.load_state_dict(saved[name])
-    told = f"{label(method, rank)}, rate {lr:.2g}, batch {batch}"
+    named = f"{label(method, rank)}, rate {lr:.2g}, batch {batch}"
     if done == steps:
         return rows
     before, left = done, steps - done
@@ -146,7 +146,7 @@ def online(
             done = before + seen[-1].symbols
             if done % every == 0 or done == steps:
                 row = {
-                    "label": told,
+                    "label": named,
                     "seed": seed,
                     "look": done,
                     "bits": sum(recent) / len(recent),

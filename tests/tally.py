@@ -28,7 +28,7 @@ def counted(path):
     return Counter(passed=passed, failed=failed, skipped=sums["skipped"])
 
 
-def told(counts):
+def in_words(counts):
     """Say the counts; skipped ones only where there are some."""
     text = f"{counts['passed']} passed, {counts['failed']} failed"
     return f"{text}, {counts['skipped']} skipped" if counts["skipped"] else text
@@ -42,9 +42,9 @@ def main(folder, *stages):
         counts = counted(Path(folder, f"{name}.xml"))
         if status != "0" and not counts["failed"]:
             counts["failed"] += 1
-        print(f"{name:10} {told(counts) if counts else 'no test was run'}")
+        print(f"{name:10} {in_words(counts) if counts else 'no test was run'}")
         total += counts
-    print(told(total))
+    print(in_words(total))
 
 
 if __name__ == "__main__":

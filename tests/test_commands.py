@@ -69,11 +69,11 @@ def test_benchmarks_go_on_without_a_data_set_and_after_an_error(tmp_path, capfd,
         (tmp_path / f"{name}.py").write_text(lines)
     broken = "broken" in names
     assert BENCH["main"]((), names, tmp_path) == broken
-    told = capfd.readouterr()
-    assert ("Traceback" in told.err) == broken
-    first, last = told.out.partition("--- summary\n")[2].splitlines()
-    said = "FAILED" if broken else "left out: mnist/a.gz is not on"
-    assert first.removeprefix(names[0]).strip().startswith(said)
+    output = capfd.readouterr()
+    assert ("Traceback" in output.err) == broken
+    first, last = output.out.partition("--- summary\n")[2].splitlines()
+    outcome = "FAILED" if broken else "left out: mnist/a.gz is not on"
+    assert first.removeprefix(names[0]).strip().startswith(outcome)
     assert last.split() == ["right", "done"]
 
 
@@ -130,11 +130,11 @@ def make(tmp_path):
 
 def test_make_runs_all_tools_by_the_interpreter_of_the_folder(make):
     """A script of .venv names the folder that it was made in, of a clone the first."""
-    told = make("-n", "run", "lab", "lint", "bench", "lines", "test-unit").stdout
-    assert told.count(".venv/bin/") == told.count(".venv/bin/python") >= 7
+    output = make("-n", "run", "lab", "lint", "bench", "lines", "test-unit").stdout
+    assert output.count(".venv/bin/") == output.count(".venv/bin/python") >= 7
 
 
 def test_make_lists_its_commands(make):
-    told = make().stdout
+    output = make().stdout
     for name in ("run", "test", "lab", "lint", "bench", "lines", "lock", "clean"):
-        assert re.search(rf"^  make {name} +\S", told, re.M)
+        assert re.search(rf"^  make {name} +\S", output, re.M)

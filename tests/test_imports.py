@@ -74,13 +74,13 @@ NO_LAB = (LAB | OTHERS) - {"filelock", "jinja2"}  # torch's own
 def test_only_the_estimators_need_scikit_learn_and_nothing_a_figure_or_a_notebook():
     """Nor what looks for files before a run a torch, whose import takes seconds."""
     estimators = ["labkit.bpls.estimators", "labkit.broad.estimators"]
-    told = failures(
+    found = failures(
         ({"torch"}, ["labkit.lab.command", "labkit.lab.datasets.fetch"]),
         (NO_LAB | {"sklearn"}, [*CORE, *estimators]),
         ((LAB | OTHERS) - NEEDED, PLAIN),
     )
-    assert [line.partition(":")[0] for line in told] == estimators
-    assert all(line.endswith("sklearn is blocked") for line in told)
+    assert [line.partition(":")[0] for line in found] == estimators
+    assert all(line.endswith("sklearn is blocked") for line in found)
 
 
 def test_the_core_needs_no_groups_of_processes():

@@ -80,8 +80,8 @@ def test_an_installed_labkit_lists_runs_and_copies_notebooks(installed, tmp_path
     book.cells = book.cells[:3]
     assert "Opening" in book.cells[-1].source
     nbformat.write(book, shipped)
-    told = call(labkit, "run", "broad", cwd=tmp_path)
-    assert "broad finished in" in told
+    output = call(labkit, "run", "broad", cwd=tmp_path)
+    assert "broad finished in" in output
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
     (run,) = (tmp_path / "runs").glob("*-broad")
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
@@ -99,9 +99,9 @@ def test_an_installed_labkit_lists_runs_and_copies_notebooks(installed, tmp_path
 
 def test_an_installed_labkit_has_the_recorded_claims(installed, tmp_path):
     code = "from labkit.lab import recorded; print(*recorded('rtrl').verdict)"
-    told = call(installed / "python", "-c", code, cwd=tmp_path)
-    assert told.split() == " ".join(recorded("rtrl").verdict).split()
-    assert "yes" in told.split()
+    output = call(installed / "python", "-c", code, cwd=tmp_path)
+    assert output.split() == " ".join(recorded("rtrl").verdict).split()
+    assert "yes" in output.split()
     for words in (["show", "rtrl"], ["list", "--results", "x"], []):
         command = [installed / "labkit", "reproduce", *words]
         done = subprocess.run(

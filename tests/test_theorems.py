@@ -28,5 +28,5 @@ def test_an_error_is_relative_to_the_largest_entry(found, wanted, error):
 
 
 def test_a_finding_reads_as_two_sentences():
-    said = str(Finding("It is so.", 2 * TWO, TWO, "two numbers", tolerance=2.0))
-    assert said == "It is so. For two numbers the two sides differ by 1."
+    text = str(Finding("It is so.", 2 * TWO, TWO, "two numbers", tolerance=2.0))
+    assert text == "It is so. For two numbers the two sides differ by 1."

@@ -25,11 +25,11 @@ WINDOW = 5  # estimates that are averaged, steps that a decrease is judged over
 STALLED = 0.005  # relative decrease of the validation loss over the window
 
 
-def batch_gradient_variance(point: object, *beside: Tensor) -> tuple[float, ...]:
+def batch_gradient_variance(point: object, *scalars: Tensor) -> tuple[float, ...]:
     r"""Return V and |grad f_S|^2 of a batch, from one backward pass and one read.
 
-    ``point`` is what :func:`labkit.hessian_free.linearise` returns. Tensors ``beside``,
-    of shape (), are read along with the two and returned after them.
+    ``point`` is what :func:`labkit.hessian_free.linearise` returns. Tensors
+    ``scalars``, of shape (), are read along with the two and returned after them.
 
     (1) $V = \frac{n}{n-1} \left( \tfrac1n \sum_i |\nabla f_i|^2
     - |\nabla f_S|^2 \right)$
@@ -41,7 +41,7 @@ def batch_gradient_variance(point: object, *beside: Tensor) -> tuple[float, ...]
     gradient, squares = point.gradient_moments()
     g2 = dot(gradient, gradient)
     V = n / (n - 1) * (squares / n - g2)  # (1)
-    V, *others = torch.stack((V, g2, *beside)).tolist()
+    V, *others = torch.stack((V, g2, *scalars)).tolist()
     return max(V, 0.0), *others
 
 

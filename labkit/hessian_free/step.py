@@ -213,8 +213,8 @@ def line_search(
         return 0.0, f0, None
     s = 1.0
     for _ in range(HALVINGS + 1):
-        f, beside = trial(s)
+        f, anything = trial(s)
         if f <= f0 + alpha * s * slope:
-            return s, f, beside
+            return s, f, anything
         s *= shrink
     return 0.0, f0, None

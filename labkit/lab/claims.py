@@ -46,8 +46,8 @@ def show_race() -> None:
 
     from labkit.lab.panels.figures.shown import Page
 
-    told = "The race at full size is shown in pages and notebooks."
-    display(Page(RACE.read_text("utf-8"), told))
+    words = "The race at full size is shown in pages and notebooks."
+    display(Page(RACE.read_text("utf-8"), words))
 
 
 def recorded(paper: str) -> pd.DataFrame:
@@ -73,8 +73,8 @@ def recorded(paper: str) -> pd.DataFrame:
     ValueError : if no claims of a paper of this name are recorded
     """
     table = pd.read_csv(RECORDED, keep_default_na=False, dtype=str)
-    mine = table[table["paper"] == paper].drop(columns="paper")
-    if mine.empty:
+    rows = table[table["paper"] == paper].drop(columns="paper")
+    if rows.empty:
         known = ", ".join(table["paper"].unique())
         raise ValueError(f"no claims of {paper!r} are recorded; there are {known}")
-    return mine.reset_index(drop=True)
+    return rows.reset_index(drop=True)

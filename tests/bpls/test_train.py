@@ -218,12 +218,12 @@ def test_the_cosine_is_with_the_negative_gradient_on_the_same_rows():
         leaves = [W.clone().requires_grad_() for W in old]
         S = torch.sigmoid(X[rows] @ leaves[0]) @ leaves[1]
         F.cross_entropy(S, y[rows]).backward()
-        mine = [r for r in records if r.walk == walk][::-1]
-        changes = [(r.W - W).flatten() for r, W in zip(mine, old, strict=True)]
+        of_walk = [r for r in records if r.walk == walk][::-1]
+        changes = [(r.W - W).flatten() for r, W in zip(of_walk, old, strict=True)]
         gradients = [W.grad.flatten() for W in leaves]
         pairs = [*zip(changes, gradients, strict=True)]
         pairs += [(torch.cat(changes), torch.cat(gradients))]
-        found = [*(r.cosine for r in mine), mine[0].end.cosine]
+        found = [*(r.cosine for r in of_walk), of_walk[0].end.cosine]
         wanted = [float(F.cosine_similarity(c, -g, 0)) for c, g in pairs]
         assert found == pytest.approx(wanted)
 

@@ -94,8 +94,8 @@ def test_networks_in_a_batch_walk_alone(seed, interpretation, second_solve):
     options = {"interpretation": interpretation, "second_solve": second_solve}
     together = walked(X, Y, before, a, ridge=1e-3, **options)
     for i in range(4):
-        mine = [W[i] for W in before]
-        alone = walked(X, Y[i], mine, a, ridge=1e-3, **options)
+        weights = [W[i] for W in before]
+        alone = walked(X, Y[i], weights, a, ridge=1e-3, **options)
         assert_all_close([W[i] for W in together], alone, rtol=1e-5, atol=1e-6)
 
 

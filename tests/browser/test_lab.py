@@ -91,13 +91,13 @@ def measure(page):
     """A record is shown; a button measures, and other panels answer meanwhile."""
     page.look_at(f"{MEASURED} button")
 
-    def told():
+    def text():
         return page.find(f"[data-looked-at] {MEASURED}").text
 
-    assert "Recorded at commit" in told() and "samples = 2000 and not 256" in told()
+    assert "Recorded at commit" in text() and "samples = 2000 and not 256" in text()
     page.within(f"{MEASURED} button").click()
-    wait(lambda: "Measured in this run" in told(), told)
-    assert "was not measured" not in told() and page.errors() == []
+    wait(lambda: "Measured in this run" in text(), text)
+    assert "was not measured" not in text() and page.errors() == []
 
 
 def reach_every_control(page):

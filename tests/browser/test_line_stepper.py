@@ -154,8 +154,8 @@ def test_line_stepper_in_the_page_of_a_run(driver, tmp_path):
 
 def walk_from_equation_to_equation(page, walk):
     """Every stop has its equation, until all lines are wished for; a line is a door."""
-    told = int(re.search(r"of (\d+)", walk.seen[-1][0][0])[1])
-    for _ in range(told - 1):
+    stops = int(re.search(r"of (\d+)", walk.seen[-1][0][0])[1])
+    for _ in range(stops - 1):
         assert page.script(RENDERED)[0], walk.seen[-1]
         walk.find("next").click()
         walk.moved("Next moves on")
@@ -164,7 +164,7 @@ def walk_from_equation_to_equation(page, walk):
     walk.find("every").click()
     walk.seen.append(walk.shown())
     (now, still), _ = walk.seen[-1]
-    assert still == lit and int(re.search(r"of (\d+)", now)[1]) > told
+    assert still == lit and int(re.search(r"of (\d+)", now)[1]) > stops
     assert now.partition(": ")[2] == place.partition(": ")[2]
     home(walk)
 

@@ -114,8 +114,8 @@ def test_a_page_of_a_run_can_be_read_where_it_is_narrow(driver, out):
     wait(lambda: page.script(WIDE)[0] > page.script(WIDE)[1], "many planes scroll")
 
     sized(driver, 1280, 844)
-    beside = lambda: len({box[2] for box in page.script(FIGURE)["planes"]}) == 1  # noqa: E731
-    wait(beside, "in a wide page they are side by side again")
+    in_a_row = lambda: len({box[2] for box in page.script(FIGURE)["planes"]}) == 1  # noqa: E731
+    wait(in_a_row, "in a wide page they are side by side again")
 
 
 def test_the_report_draws_the_picture_and_prints_the_numbers(driver, out):

@@ -168,10 +168,11 @@ def predict_by_keyboard(page):
     page.key("added", Keys.ARROW_RIGHT)
     count = page.count()
     page.press("step")
-    told = lambda: page.text(".labkit-outcome")  # noqa: E731
-    said = wait(lambda: told() if "after 1 step" in told() else "", "the panel tells")
+    outcome = lambda: page.text(".labkit-outcome")  # noqa: E731
+    seen = lambda: outcome() if "after 1 step" in outcome() else ""  # noqa: E731
+    text = wait(seen, "the panel tells")
     values = r"after 1 step: the gap between the fits (\S+) without, (\S+) with: "
-    without, turned, verdict = re.match(f"{values}(.*)", said).groups()
+    without, turned, verdict = re.match(f"{values}(.*)", text).groups()
     happened, judged = verdict.split(", ")
     assert happened == direction(float(without), float(turned))
     right = "as predicted" if happened == "up" else "not up as predicted"
@@ -185,7 +186,7 @@ def predict_by_keyboard(page):
     for _ in range(ROWS - 1):
         page.press("step")
     page.wait_for_status(f"step {count + ROWS}, paused")
-    wait(lambda: f"after {ROWS} steps" in told(), told)
+    wait(lambda: f"after {ROWS} steps" in outcome(), outcome)
     page.key("noise", Keys.ARROW_RIGHT)
     row = ".labkit-knob-row:has(.labkit-knob-noise)"
     wait(lambda: page.within(f"{row}.labkit-waits"), "the knob waits")

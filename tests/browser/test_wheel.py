@@ -27,8 +27,8 @@ def test_an_installed_lab_opens_the_tour(installed, driver, tmp_path):  # noqa: 
         both = {"stdout": out, "stderr": out, "start_new_session": True}
         process = subprocess.Popen(command, cwd=empty, env=env, **both)
     try:
-        told = r"(http://127\.0\.0\.1:\d+)/lab\S*\?token=(\w+)"
-        found = wait(lambda: re.search(told, log.read_text()), log.read_text)
+        address = r"(http://127\.0\.0\.1:\d+)/lab\S*\?token=(\w+)"
+        found = wait(lambda: re.search(address, log.read_text()), log.read_text)
         driver.get(found[0])
         heads = lambda: driver.find_elements(By.CSS_SELECTOR, ".jp-Notebook h1")  # noqa: E731
         assert wait(heads, "the tour is open")[0].text.startswith("A tour")

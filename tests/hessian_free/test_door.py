@@ -297,8 +297,8 @@ def test_gradients_are_neither_read_nor_written(kind):
     for p in one.parameters():
         p.grad = torch.full_like(p, 7.0)
     for model in (one, two):
-        mine = {"generator": seeded()} if kind is HessianFree else {}
-        kind(model, damping=0.1, **mine).step(X, T)
+        options = {"generator": seeded()} if kind is HessianFree else {}
+        kind(model, damping=0.1, **options).step(X, T)
     assert all(map(torch.equal, one.parameters(), two.parameters()))
     assert all(bool((p.grad == 7).all()) for p in one.parameters())
 

@@ -90,12 +90,12 @@ def test_the_shortest_residual_and_that_its_choice_moves_no_iterate():
         want = torch.linalg.pinv(L, rtol=1e-10) @ (p[i] - y[i]) / N**0.5
         assert relative(point.residual[i], want) < 1e-10
     problem = HessianFree(model, loss="softmax", damping=lam, preconditioner="none")
-    ours = joined(problem.subproblem(X, CLASSES).solve(atol=0.0, maxiter=k).x)
+    here = joined(problem.subproblem(X, CLASSES).solve(atol=0.0, maxiter=k).x)
     A = dense(point.forward_map, point.weights)
     K = torch.cat([A, lam * torch.eye(len(g)).to(A)]).numpy()
     right = torch.cat([0 * A[:, 0], -g / lam]).numpy()
-    theirs = scipy.sparse.linalg.lsmr(K, right, atol=0, btol=0, conlim=0, maxiter=k)[0]
-    assert relative(ours, torch.from_numpy(theirs)) < 1e-10
+    scipys = scipy.sparse.linalg.lsmr(K, right, atol=0, btol=0, conlim=0, maxiter=k)[0]
+    assert relative(here, torch.from_numpy(scipys)) < 1e-10
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

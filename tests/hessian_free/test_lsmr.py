@@ -115,12 +115,12 @@ def test_norms_never_rise_and_cg_has_the_lower_model():
     x0 = options["x0"]
     B, g = A.T @ A + LAM**2 * torch.eye(N).to(A), A.T @ b
     model = lambda x: 0.5 * x @ B @ x - g @ x  # noqa: E731
-    ours = lsmr_steps(build_system(A, b, x0=x0, damping=LAM))
-    theirs = cg_steps(lambda x: (B @ x[0],), (g,), (x0,))
+    lsmr = lsmr_steps(build_system(A, b, x0=x0, damping=LAM))
+    cg = cg_steps(lambda x: (B @ x[0],), (g,), (x0,))
     fall = norms_fall(A, b, 9, x0=x0, damping=LAM)
     assert fall.holds, fall
     for _ in range(9):
-        one, two = next(ours), next(theirs)
+        one, two = next(lsmr), next(cg)
         x, y = one.x[0], two.x[0]
         assert math.isclose(two.q, model(y), rel_tol=1e-9)
         if one.k:

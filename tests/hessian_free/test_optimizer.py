@@ -141,8 +141,8 @@ def test_lsmr_and_cg_on_one_frozen_subproblem():
     M = tuple(c**-2 for c in problem.scale)
     options = {"x0": problem.x0, "preconditioner": M, "tolerance": 0.0}
     B = partial(normal_map, problem)
-    ours = cg(B, normal_rhs(problem), maxiter=200, **options)
-    assert relative(joined(ours.x), d) < 1e-8
+    solved = cg(B, normal_rhs(problem), maxiter=200, **options)
+    assert relative(joined(solved.x), d) < 1e-8
     steps = islice(lsmr_steps(problem.system()), 91)
     errors = [relative(joined(step.x), d) for step in steps]
     assert errors[-1] < 1e-8 < errors[0]

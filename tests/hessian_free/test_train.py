@@ -44,8 +44,8 @@ def begun(settings=None, **options):
 
 
 def trace(records):
-    told = ("n", "n_hat", "validation_error", "damping", "iterations", "status")
-    return [[getattr(record, name) for name in told] for record in records]
+    names = ("n", "n_hat", "validation_error", "damping", "iterations", "status")
+    return [[getattr(record, name) for name in names] for record in records]
 
 
 def test_a_short_run_on_digits():

@@ -135,7 +135,7 @@ def test_the_openings_mission_can_be_done_and_is_not_at_first(values, fit, missi
     assert ((ends >= 0) & (ends <= 1)).all() == fit
     assert rows[0]["missing"] == pytest.approx(missing)
     rows, _ = stages(wanted=2.5, guess="0.5 0.25")
-    assert "Your cross leaves 1.62 missing" in rows[0]["said"]
+    assert "Your cross leaves 1.62 missing" in rows[0]["status"]
 
 
 # What is measured

@@ -57,9 +57,9 @@ def test_looking_does_not_change_what_is_learned(monkeypatch):
 def test_muon_has_the_hidden_matrices_and_adamw_all_else():
     model = rules.network(PROBLEM.fit, 8, 0)
     parts = rules.muon(model, lr=0.1, adam_lr=0.01).parts
-    mine, rest = ([id(p) for p in part.param_groups[0]["params"]] for part in parts)
+    by_muon, rest = ([id(p) for p in part.param_groups[0]["params"]] for part in parts)
     first, _, last = model
-    assert mine == [id(first.weight)]
+    assert by_muon == [id(first.weight)]
     assert rest == [id(p) for p in (first.bias, last.weight, last.bias)]
 
 

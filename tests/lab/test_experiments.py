@@ -181,8 +181,8 @@ def test_a_picture_begins_empty_and_shows_the_run_before(name):
     assert picture(None, None)["data"] == []
     lab.run(4)
     now = lab.scene.now
-    alone, beside = (picture(now, before) for before in (None, now))
-    assert alone["data"] and as_json(alone) != as_json(beside)
+    alone, compared = (picture(now, before) for before in (None, now))
+    assert alone["data"] and as_json(alone) != as_json(compared)
 
 
 @pytest.mark.parametrize(

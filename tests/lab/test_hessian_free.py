@@ -38,8 +38,8 @@ def test_digits_come_in_three_disjoint_parts():
     rows = torch.cat(list(problem.parts.values()))
     pixels = torch.tensor(load_digits().data / 16, dtype=rows.dtype)
     assert len(rows) == 1797  # in another order, each image as often as in the file
-    ours, theirs = (x.unique(dim=0, return_counts=True) for x in (rows, pixels))
-    assert all(map(torch.equal, ours, theirs))
+    here, sklearns = (x.unique(dim=0, return_counts=True) for x in (rows, pixels))
+    assert all(map(torch.equal, here, sklearns))
     again = load_images("digits", samples=100)
     assert torch.equal(again.fit.inputs, problem.fit.inputs[:100])
     assert again.setting.max_batch_size == 650
@@ -130,18 +130,18 @@ def test_the_two_methods_compare_as_the_theory_says(frozen):
     """At equal k: CG has the lower value and, without c, LSMR the smaller gradient."""
     problem = frozen[0]._replace(scale=None)
     for k, each in enumerate(islice(lab.side_by_side(problem), 40)):
-        ours, cg = each["LSMR"], each["CG"]
-        assert lab.model_value(problem, cg) <= lab.model_value(problem, ours) + 1e-12, k
+        lsmr, cg = each["LSMR"], each["CG"]
+        assert lab.model_value(problem, cg) <= lab.model_value(problem, lsmr) + 1e-12, k
         size = lab.gradient_norm(problem, cg) * (1 + 1e-8) + 1e-12
-        assert lab.gradient_norm(problem, ours) <= size, k
+        assert lab.gradient_norm(problem, lsmr) <= size, k
 
 
 def test_the_frozen_problems_rows_end_at_the_solution(frozen):
     frame = pd.DataFrame(islice(lab.krylov_rows(*frozen), 80)).assign(seed=0)
     assert frame[["value LSMR", "value CG"]].iloc[-1].max() < 1e-4
-    ours, theirs = (lab.needed(frame, name)[0] for name in ("LSMR", "CG"))
-    assert frame["value CG"][theirs] <= 0.01 < frame["value CG"][theirs - 1]
-    assert theirs <= ours
+    lsmr, cg = (lab.needed(frame, name)[0] for name in ("LSMR", "CG"))
+    assert frame["value CG"][cg] <= 0.01 < frame["value CG"][cg - 1]
+    assert cg <= lsmr
 
 
 # The opening, momentum, and what is measured

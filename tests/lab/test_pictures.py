@@ -175,8 +175,8 @@ def test_regions_are_the_rules_predictions(rules, monkeypatch):
         left, low = live._corner(n, rules)
         for i, j in ((0, 0), (6, 60), (side - 1, 24), (40, 42)):
             at = torch.stack([ticks[j // 2], ticks[i // 2]])
-            said = int(outputs[label](at[None]).argmax())
-            assert cells["z"][low + i, left + j] == said + 1
+            predicted = int(outputs[label](at[None]).argmax())
+            assert cells["z"][low + i, left + j] == predicted + 1
         points = np.interp(placed[n] - (left, low), [0, side - 1], ticks[[0, -1]])
         assert np.allclose(points, inside)
         error = f"{row[label]:.0f} %"

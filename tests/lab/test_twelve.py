@@ -89,9 +89,9 @@ def test_what_cannot_be_raced_is_refused_before_the_run(arguments, sentence, tmp
 def test_a_text_is_read_by_notebook_05_and_has_no_rows(tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("Wer reitet so spät durch Nacht und Wind? " * 100, "utf-8")
-    mine = rtrl.read_text(door(tmp_path, "rtrl", corpus=str(path))["corpus"])
-    assert mine.name == "mine" and "ä" in mine.symbols
-    bits = [network.bits for _, network in rtrl.train_network(mine, 8, updates=20)]
+    own = rtrl.read_text(door(tmp_path, "rtrl", corpus=str(path))["corpus"])
+    assert own.name == "mine" and "ä" in own.symbols
+    bits = [network.bits for _, network in rtrl.train_network(own, 8, updates=20)]
     assert bits[-1] < bits[0]
     with pytest.raises(RunRefused, match=r"data takes str, digits.*npz"):
         door(tmp_path, data=str(path))

@@ -70,9 +70,9 @@ def data_sets():
 
 
 def settings(rows, marks=()):
-    for number, (name, beside) in enumerate(rows):
-        label = f"{name}-{number}-{'-'.join(beside)}"[:40]
-        yield pytest.param(name, beside, id=label, marks=marks)
+    for number, (name, parameters) in enumerate(rows):
+        label = f"{name}-{number}-{'-'.join(parameters)}"[:40]
+        yield pytest.param(name, parameters, id=label, marks=marks)
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def one_thread(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "beside"),
+    ("name", "parameters"),
     [
         *settings([(name, {}) for name in PATHS], LONG),
         *settings(each for each in FAR.items() if each[0] in FEW),
@@ -93,10 +93,10 @@ def one_thread(monkeypatch):
         *settings(data_sets(), (LONG, pytest.mark.real_data)),
     ],
 )
-def test_a_notebook_runs_through(name, beside, tmp_path, capfd, monkeypatch):
-    values = resolve(DECLARED[name], LEAST[name] | beside)
+def test_a_notebook_runs_through(name, parameters, tmp_path, capfd, monkeypatch):
+    values = resolve(DECLARED[name], LEAST[name] | parameters)
     given = {"interactive": False, "run_dir": str(tmp_path)}
     figures = run_cells(name, values | given, monkeypatch)
     assert len(figures) >= 2
-    told = "".join(capfd.readouterr())
-    assert "Traceback" not in told, told[told.index("Traceback") :][-2000:]
+    output = "".join(capfd.readouterr())
+    assert "Traceback" not in output, output[output.index("Traceback") :][-2000:]

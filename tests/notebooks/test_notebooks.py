@@ -169,11 +169,11 @@ def in_a_row(book):
     A text is such a thing, and what a cell shows; exercises and walks count apart.
     """
     most = lines = 0
-    told = beside_exercises(book)
+    apart = beside_exercises(book)
     for cell in book.cells:
         if cell.cell_type != "code":
             lines = 0
-        elif cell in told:
+        elif cell in apart:
             hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
             lines += 0 if hidden else len(cell.source.splitlines())
             walked = "LineStepper(" in cell.source

@@ -34,6 +34,6 @@ def test_a_symbol_is_explained_where_it_first_stands(name):
     text = prose(path)
     for word, explanation in EXPLAINED[name].items():
         first = re.search(rf"\b{re.escape(word)}\b", text)
-        told = re.search(explanation, text)
-        assert told, f"{word} is not explained"
-        assert told.start() <= first.start() <= told.end(), word
+        explained = re.search(explanation, text)
+        assert explained, f"{word} is not explained"
+        assert explained.start() <= first.start() <= explained.end(), word

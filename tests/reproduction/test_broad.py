@@ -17,7 +17,7 @@ def judged(name, rows):
 
 
 @pytest.mark.parametrize(
-    ("ours", "verdict"),
+    ("accuracy", "verdict"),
     [
         ([98.31, 98.29, 98.30], YES),
         ([97.99, 98.01, 98.00], NO),
@@ -26,8 +26,8 @@ def judged(name, rows):
         ([98.30, 98.30, float("nan")], UNDECIDED),
     ],
 )
-def test_a_mean_is_the_papers_or_not(ours, verdict):
-    assert agrees(pd.Series(ours), 98.30, 0.06) == verdict
+def test_a_mean_is_the_papers_or_not(accuracy, verdict):
+    assert agrees(pd.Series(accuracy), 98.30, 0.06) == verdict
 
 
 def drawn(label, ends):
@@ -115,5 +115,6 @@ def test_the_ratio_of_seconds(seconds, verdict):
         for seed in range(3)
         for k, score in enumerate(study.printed[label])
     )
-    told = {claim.split(":")[0].split(",")[0]: v for claim, _, v in study.claims(rows)}
-    assert told == {"V-B": YES, "V-C": YES, "Table VI": verdict}
+    claims = study.claims(rows)
+    verdicts = {claim.split(":")[0].split(",")[0]: held for claim, _, held in claims}
+    assert verdicts == {"V-B": YES, "V-C": YES, "Table VI": verdict}

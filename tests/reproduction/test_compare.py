@@ -104,8 +104,8 @@ def planted(data, **scores):
 def test_no_rule_loses_because_the_clock_has_stopped_it(scores, held):
     rows = planted("mnist", **{ADAM: [97.0] * 3, "Muon": scores})
     rows.loc[rows["label"] == "Muon", ["seconds", "passes"]] = 130.0, 3.25
-    ((_, told, verdict),) = RIVALS.claims(rows)
-    assert verdict == held and told.endswith(", stopped at 3.2 passes")
+    ((_, measured, verdict),) = RIVALS.claims(rows)
+    assert verdict == held and measured.endswith(", stopped at 3.2 passes")
     shown = RIVALS.table(rows)["MNIST, right [%]"]
     assert shown["Muon"].endswith(", stopped at 3.2 passes")
     assert "stopped" not in shown[ADAM]

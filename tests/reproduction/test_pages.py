@@ -88,8 +88,8 @@ def test_a_cost_is_that_of_as_many_runs_again_or_of_those_that_lack():
 def test_how_units_were_run_names_all_processes_and_those_cut_off():
     last = units.here() | {"seconds": 1.0, "cpu_seconds": 0.5, "load": [1, 2]}
     last |= {"commit": "b", "processes": [{"commit": "a"}, {"commit": "b"}]}
-    told = pages.run_how({"x": last, "y": last | {"commit": "c"}})
-    assert told.startswith("- commits: a, b, c\n") and told.endswith("start: 2")
+    text = pages.run_how({"x": last, "y": last | {"commit": "c"}})
+    assert text.startswith("- commits: a, b, c\n") and text.endswith("start: 2")
 
 
 def test_claims_of_a_paper_that_there_is_not_are_refused():

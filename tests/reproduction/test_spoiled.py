@@ -42,8 +42,8 @@ def repeated(rows, runs):
             copies = [each.assign(seed=k) for k, each in enumerate(copies)]
         return pd.concat(copies, ignore_index=True)
     copies = []
-    for _, mine in rows.groupby(grouped(rows), sort=False):
-        whole = [each for _, each in mine.groupby(["seed", "unit"], sort=False)]
+    for _, group in rows.groupby(grouped(rows), sort=False):
+        whole = [each for _, each in group.groupby(["seed", "unit"], sort=False)]
         whole = [each for each in whole if len(each) == max(map(len, whole))]
         copies += [whole[k % len(whole)].assign(seed=k) for k in range(runs)]
     return pd.concat(copies, ignore_index=True)
@@ -93,7 +93,7 @@ def spoils(rows, claims):
         yield base
         every = pd.Series(True, base.index)
         groups = base.groupby(grouped(base))
-        parts = [every, *(base.index.isin(mine.index) for _, mine in groups)]
+        parts = [every, *(base.index.isin(group.index) for _, group in groups)]
         if order:
             late = base[order] > base[order].median()
             parts += [part & late for part in parts]

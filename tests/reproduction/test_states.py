@@ -31,9 +31,9 @@ def saved(tmp_path):
 def refused(checkpoint, message):
     with pytest.raises(RunRefused, match=message) as caught:
         checkpoint.load()
-    said = str(caught.value)
-    assert str(checkpoint.folder) in said and "\n" not in said
-    assert "remove the folder" in said
+    text = str(caught.value)
+    assert str(checkpoint.folder) in text and "\n" not in text
+    assert "remove the folder" in text
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def two(tmp_path, monkeypatch):
 
     def run(study=study):
         monkeypatch.setattr(units, "find_study", lambda _: study)
-        told = {}
+        outcomes = {}
         for unit, outcome in units.run(study, study.units, tmp_path / "r", tmp_path):
-            told[unit] = outcome
-        return told
+            outcomes[unit] = outcome
+        return outcomes
 
     monkeypatch.setattr(units, "carry_out", one_by_one)
     run.study, run.folder = study, tmp_path
@@ -135,18 +135,19 @@ def test_a_unit_with_a_bad_state_is_refused_and_blocks_no_other(two):
     folder = two.folder / NAME / "a"
     folder.mkdir(parents=True)
     (folder / "gram-0.pt").write_text("{")
-    told = two()
-    assert told["b"] == units.DONE and "cannot be taken up" in told["a"]
-    assert told["a"].endswith(f"remove the folder {folder} to begin this job anew")
-    assert two()["a"] == told["a"] and "b" not in two()
+    outcomes = two()
+    assert outcomes["b"] == units.DONE and "cannot be taken up" in outcomes["a"]
+    assert outcomes["a"].endswith(f"remove the folder {folder} to begin this job anew")
+    assert two()["a"] == outcomes["a"] and "b" not in two()
 
 
 def test_results_of_other_arguments_are_refused(two):
     two()
     changed = two.study.units | {"a": two.study.units["a"] | {"seeds": [7]}}
-    told = two(replace(two.study, units=changed))
-    assert [*told] == ["a"] and told["a"].startswith("REFUSED: a was computed with ")
-    assert "'seeds': [0, 1]" in told["a"] and "'seeds': [7]" in told["a"]
+    ended = two(replace(two.study, units=changed))
+    assert [*ended] == ["a"]
+    assert ended["a"].startswith("REFUSED: a was computed with ")
+    assert "'seeds': [0, 1]" in ended["a"] and "'seeds': [7]" in ended["a"]
 
 
 def test_every_process_that_worked_on_a_unit_is_listed(two, monkeypatch):

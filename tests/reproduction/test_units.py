@@ -163,8 +163,8 @@ def test_a_unit_computes_on_the_device_that_is_named(tmp_path, monkeypatch):
 )
 def test_a_device_that_cannot_be_used_is_refused(name, device, message, tmp_path):
     options = "--device", device, "--out", str(tmp_path / "out")
-    told = CliRunner().invoke(app, ["run", name, *options])
-    assert told.exit_code == 2 and message in told.output
+    result = CliRunner().invoke(app, ["run", name, *options])
+    assert result.exit_code == 2 and message in result.output
     assert not list(tmp_path.iterdir())
 
 
@@ -216,13 +216,13 @@ def test_a_name_that_there_is_not_is_refused():
     with pytest.raises(RunRefused, match="unknown study 'broad/x'; there are broad/"):
         find_study("broad/x")
     for verb in ("run", "list", "show"):
-        told = CliRunner().invoke(app, [verb, "x"])
-        assert told.exit_code == 2 and "unknown study 'x'" in told.output
+        result = CliRunner().invoke(app, [verb, "x"])
+        assert result.exit_code == 2 and "unknown study 'x'" in result.output
     for name in ("broad/table2", "broad"):
-        told = CliRunner().invoke(app, ["run", name, "--units", "x"])
-        assert told.exit_code == 2
-        assert f"no unit of {name} matches 'x': " in told.output
-        assert "seed-0, seed-1, seed-2" in told.output
+        result = CliRunner().invoke(app, ["run", name, "--units", "x"])
+        assert result.exit_code == 2
+        assert f"no unit of {name} matches 'x': " in result.output
+        assert "seed-0, seed-1, seed-2" in result.output
 
 
 def test_a_unit_has_one_thread(tmp_path, monkeypatch):

@@ -75,8 +75,9 @@ def test_test_errors_are_compared_at_the_training_error_that_all_reach():
     slow = run("slow", 0, [9.0, 7.0, 5.0], [9.0, 7.1, 5.2])
     rows = pd.concat([fast, slow], ignore_index=True)
     _, equal = hessian_free.advised(rows, claim="{how}", a="fast", b="slow")
-    told = re.findall(r"\d\.\d+", equal[1])
-    assert told[0] == "6.500" and "5.200" in told  # at 5, which the slow one reaches
+    numbers = re.findall(r"\d\.\d+", equal[1])
+    # at 5, which the slow one reaches
+    assert numbers[0] == "6.500" and "5.200" in numbers
 
 
 # RLS

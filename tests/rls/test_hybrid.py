@@ -21,8 +21,8 @@ from .twins import assert_same, fcs
 
 def hybrid(model, *, layers=("0",), **options):
     chosen = [model.get_submodule(name) for name in layers]
-    mine = {id(p) for layer in chosen for p in layer.parameters()}
-    rest = [p for p in model.parameters() if id(p) not in mine]
+    trained = {id(p) for layer in chosen for p in layer.parameters()}
+    rest = [p for p in model.parameters() if id(p) not in trained]
     return Hybrid(RLS(model, layers=layers, **options), torch.optim.Adam(rest))
 
 

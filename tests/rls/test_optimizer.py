@@ -152,8 +152,8 @@ def test_a_compiled_model_trains_as_itself(limit):
         take(model, a, *batch(9, s))
         take(compiled, b, *batch(9, s))
     assert identical(snapshot(model, a), snapshot(twin, b))
-    told = torch._dynamo.explain(twin)(batch(9, 0)[0])
-    assert told.graph_break_count <= 2 * len(b.captures)
+    explained = torch._dynamo.explain(twin)(batch(9, 0)[0])
+    assert explained.graph_break_count <= 2 * len(b.captures)
 
 
 def test_float32_stays_float32_and_close():

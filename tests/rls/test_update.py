@@ -40,9 +40,9 @@ def test_step_equals_the_reference(T):
     part.rows, part.grad, part.T = [x.numpy()], G.numpy().T, T
     after = stepped(state, x, G, **RULE, steps=T)
     part.step(**REF_RULE)
-    found = (after.theta.T, part.theta), (after.velocity.T, part.omega)
-    for ours, theirs in (*found, (after.P, part.P)):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-11)
+    pairs = (after.theta.T, part.theta), (after.velocity.T, part.omega)
+    for found, wanted in (*pairs, (after.P, part.P)):
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.6])

@@ -203,9 +203,9 @@ def test_a_reset_is_of_the_sequences_that_are_named_or_of_all(name, rank, mask, 
         for each in (learner, undisturbed, fresh):
             each.step(x)
             views.append([each.state, each.influence(), each.per_sequence_gradient(dL)])
-        for mine, same, new in zip(*views, strict=True):
-            assert torch.equal(mine[~ended], same[~ended])  # bit for bit
-            assert agree(mine[ended], new[ended], 1e-14)
+        for kept, same, new in zip(*views, strict=True):
+            assert torch.equal(kept[~ended], same[~ended])  # bit for bit
+            assert agree(kept[ended], new[ended], 1e-14)
 
 
 @every

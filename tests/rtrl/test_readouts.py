@@ -78,12 +78,14 @@ def test_a_readout_with_a_loss_of_ones_own(frozen):
 
 def test_an_iterable_says_which_sequences_begin():
     restart = torch.tensor([True, False, True])
-    told = [
+    triples = [
         (x, y, restart if t == 3 else ~restart) for t, (x, y) in enumerate(symbols())
     ]
     cell = make_cell("rhn", D_X, N)
     learner, other = RTRL(cell, batch_size=B), RTRL(cell, batch_size=B)
-    for _, (x, _, rows) in zip(train(learner, pair()[0], told), told, strict=True):
+    for _, (x, _, rows) in zip(
+        train(learner, pair()[0], triples), triples, strict=True
+    ):
         other.reset(rows), other.step(x)
         assert torch.equal(learner.G, other.G)
 

@@ -19,14 +19,14 @@ def strings(symbols):
     symbols = list(symbols)
     found = []
     for b in range(len(symbols[0].restart)):
-        mine = []
+        pairs = []
         for x, target, restart in symbols:
             assert x[b].sum() == 1 and x[b].max() == 1
             if restart[b]:
-                mine.append(["", ""])
-            mine[-1][0] += CopyTask.symbols[int(x[b].argmax())]
-            mine[-1][1] += CopyTask.symbols[int(target[b])]
-        found.append([tuple(pair) for pair in mine[:-1]])  # the last may be unfinished
+                pairs.append(["", ""])
+            pairs[-1][0] += CopyTask.symbols[int(x[b].argmax())]
+            pairs[-1][1] += CopyTask.symbols[int(target[b])]
+        found.append([tuple(pair) for pair in pairs[:-1]])  # the last may be unfinished
     return found
 
 
@@ -46,7 +46,7 @@ def check_copy(read, written):
 def test_copy_writes_the_papers_example():
     """At T = 5 all strings are ``#01101******`` -> ``******#01101`` in form."""
     found = strings(islice(copy_task(level=5, fixed=True), 3000))
-    pairs = [pair for mine in found for pair in mine]
+    pairs = [pair for element in found for pair in element]
     lengths = {check_copy(*pair) for pair in pairs}
     assert lengths == {1, 2, 3, 4, 5}
     assert ("#01101******", "******#01101") in pairs
@@ -56,11 +56,11 @@ def test_copy_writes_the_papers_example():
 @pytest.mark.parametrize("level", [1, 2, 5, 6, 7, 12])
 def test_lengths_are_uniform_up_to_the_level(level):
     found = strings(islice(copy_task(8, level=level, fixed=True), 1500))
-    lengths = [check_copy(*pair) for mine in found for pair in mine]
+    lengths = [check_copy(*pair) for element in found for pair in element]
     allowed = range(max(1, level - 5), level + 1)
     assert set(lengths) == set(allowed)
     # Each element's first 50 sequences: all of them ended in time.
-    first = [check_copy(*pair) for mine in found for pair in mine[:50]]
+    first = [check_copy(*pair) for element in found for pair in element[:50]]
     p, n = 1 / len(allowed), len(first)
     for length in allowed:
         assert abs(first.count(length) / n - p) <= 5 * math.sqrt(p * (1 - p) / n)
@@ -114,11 +114,11 @@ def test_the_level_may_rise_inside_a_sequence():
             task.level += 1
         task.error = 1.0
     found = strings(symbols)
-    lengths = [[check_copy(*pair) for pair in mine] for mine in found]
+    lengths = [[check_copy(*pair) for pair in element] for element in found]
     assert max(map(max, lengths)) > 20
-    for mine in lengths:
+    for element in lengths:
         begin = 0
-        for T in mine:  # uniform in the range of the step at which it began
+        for T in element:  # uniform in the range of the step at which it began
             level = 3 + begin // 61
             assert max(1, level - 5) <= T <= level
             begin += 2 * T + 2

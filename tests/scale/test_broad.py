@@ -149,9 +149,9 @@ def run_here(rank, world, folder):
     page = PAGE.read_text()
     script = re.search(r"```python\n(# grow.py\n.*?)```", page, re.DOTALL)[1]
     script = re.sub(r"dist\.(init|destroy)_process_group\(.*\)\n", "", script)
-    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(script, {})
-    return said.getvalue()
+    return printed.getvalue()
 
 
 def test_the_example_of_the_page_runs(tmp_path, workers):

@@ -68,8 +68,8 @@ def test_two_workers_equal_one_process(workers, net, preconditioner):
     for weights, warm, records in both:
         assert relative(weights, alone[0]) < 1e-12
         assert relative(warm, alone[1]) < 1e-9
-        for ours, theirs in zip(records, alone[2], strict=True):
-            for a, b in zip(ours, theirs, strict=True):
+        for record, other in zip(records, alone[2], strict=True):
+            for a, b in zip(record, other, strict=True):
                 assert math.isclose(a, b, rel_tol=1e-8)
     assert torch.equal(both[0][0], both[1][0])
 

@@ -171,16 +171,16 @@ def trained(rank, world):
     model = dense_network(5, 7, 3).double()
     x, y = randn(12, 5), torch.arange(12) % 3
     order = torch.randperm(6, generator=seeded(1))
-    mine, size = slice(rank, None, world), 2
+    share, size = slice(rank, None, world), 2
     if not world:
         # `train` permutes rows: undo that, so that pairs of rows come in this order
         pairs = torch.stack([2 * order, 2 * order + 1], 1).flatten()
         drawn = torch.randperm(12, generator=seeded(1))
-        mine, size = torch.empty_like(drawn), 4
-        mine[drawn] = pairs
+        share, size = torch.empty_like(drawn), 4
+        share[drawn] = pairs
     options = {"batch_size": size, "generator": seeded(1)}
     optimizer = RLS(model, momentum=0.5, workers=several(world))
-    records = train(model, optimizer, x[mine], y[mine], test=(x, y), **options)
+    records = train(model, optimizer, x[share], y[share], test=(x, y), **options)
     seen = [(r.loss, r.gradient_norm, r.test_accuracy or 0.0) for r in records]
     return [p.detach() for p in model.parameters()], seen
 

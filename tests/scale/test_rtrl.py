@@ -73,11 +73,11 @@ def run_all(rank, world, cases):
 def test_workers_end_with_what_one_process_has(workers):
     cases = [*LEARNED, ("rhn", "OK", None)]  # frozen: everyone has the mean loss
     one, two = workers(run_all, cases, world=2)
-    for case, (mine, seen), (theirs, same) in zip(cases, one, two, strict=True):
+    for case, (first, seen), (second, same) in zip(cases, one, two, strict=True):
         weights, wanted = run(0, None, *case)
-        assert torch.equal(seen, same) and all(map(torch.equal, mine, theirs))
+        assert torch.equal(seen, same) and all(map(torch.equal, first, second))
         torch.testing.assert_close(seen, wanted, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(mine, weights, rtol=1e-11, atol=1e-12)
+        torch.testing.assert_close(first, weights, rtol=1e-11, atol=1e-12)
         updates = (
             0 if len(case) == 3 else STEPS // RANK if case[1] == "TBPTT" else STEPS
         )

@@ -103,13 +103,13 @@ def pair_rows(knobs: PairKnobs) -> Iterator[dict]:
         now = Pair(weights, knobs.wanted, guess, values | later)
         missing = now.missing(values[stage])
         numbers = [*values[stage], knobs.wanted - missing, missing]
-        said = "{}, here {:g} and {:g}: the output is {:g}, and {:g} is missing"
-        said = said.format(FORMULAS[stage], *np.round(numbers, 2) + 0.0)  # no -0
+        status = "{}, here {:g} and {:g}: the output is {:g}, and {:g} is missing"
+        status = status.format(FORMULAS[stage], *np.round(numbers, 2) + 0.0)  # no -0
         if knobs.guess:
             off = np.linalg.norm(guess - values[BOTH])
-            said += f". Your cross leaves {now.missing(guess):.2f} missing, "
-            said += f"and is {off:.2f} away from (5')"
-        yield {"step": step, "missing": missing, "said": said, "pictures": now}
+            status += f". Your cross leaves {now.missing(guess):.2f} missing, "
+            status += f"and is {off:.2f} away from (5')"
+        yield {"step": step, "missing": missing, "status": status, "pictures": now}
 
 
 FORMULAS = {
@@ -204,7 +204,7 @@ PAIR = Experiment(
     pair_rows,
     (),
     CAPTION,
-    lambda row: row["said"],
+    lambda row: row["status"],
     front=("wanted", "first", "second"),
     playable={"wanted": (0.5, 1.0, 2.0, 2.5), "second": (0.5, 1.0, 2.0, 3.0)},
     picture=picture,

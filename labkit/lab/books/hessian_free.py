@@ -215,9 +215,9 @@ def side_by_side(problem: hf.Subproblem) -> Iterator[dict[str, Blocks]]:
     M = None if problem.scale is None else tuple(c**-2 for c in problem.scale)
     B, b = partial(normal_map, problem), normal_rhs(problem)
     cg = hf.cg_steps(B, b, problem.x0, M)
-    for ours, theirs in zip(hf.lsmr_steps(problem.system()), cg, strict=False):
-        yield {"LSMR": ours.x, "CG": theirs.x}
-        if ours.exhausted:
+    for of_lsmr, of_cg in zip(hf.lsmr_steps(problem.system()), cg, strict=False):
+        yield {"LSMR": of_lsmr.x, "CG": of_cg.x}
+        if of_lsmr.exhausted:
             return
 
 
@@ -278,9 +278,9 @@ def needed(rows: pd.DataFrame, name: str) -> pd.Series:
 
 def cg_is_first(rows: pd.DataFrame) -> Finding:
     """Judge whether CG gets down the model in fewer iterations than LSMR."""
-    ours, theirs = needed(rows, "LSMR"), needed(rows, "CG")
-    words = f"LSMR needs {ours.mean():.0f} iterations and CG {theirs.mean():.0f}"
-    return judged(words + ", {} times as many", ours / theirs, 1.0)
+    lsmr, cg = needed(rows, "LSMR"), needed(rows, "CG")
+    words = f"LSMR needs {lsmr.mean():.0f} iterations and CG {cg.mean():.0f}"
+    return judged(words + ", {} times as many", lsmr / cg, 1.0)
 
 
 def methods(rows: pd.DataFrame) -> Figure:

@@ -215,8 +215,8 @@ def make_training(
     hybrid, layers = kind == "HRLS", trainable(model)
     layers = layers[:-1] if hybrid else layers
     rls = KINDS[kind](model, layers=layers, lr=lr, max_grad_norm=clip, **options)
-    mine = {id(p) for group in rls.param_groups for p in group["params"]}
-    rest = [p for p in model.parameters() if id(p) not in mine]
+    trained = {id(p) for group in rls.param_groups for p in group["params"]}
+    rest = [p for p in model.parameters() if id(p) not in trained]
     optimizer = Hybrid(rls, adam(rest)) if rest else rls
     loss = cross_entropy if hybrid else loss_one_hot
     return TrainingSetup(optimizer, loss, None)

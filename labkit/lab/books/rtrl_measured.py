@@ -85,9 +85,9 @@ def less_noise(rows: pd.DataFrame) -> Finding:
     trained = rows[rows["network"] == TRAINED].pivot(
         index="draw", columns="method", values=VARIANCE
     )
-    ours, copies = (trained[label(name, rank)] for name in ("OK", "KF-AVG"))
-    words = f"{ours.name} has {ours.mean():.3g}, {copies.name} {copies.mean():.3g}: "
-    return judged(words + "a tenth of that is {} more", SHARE * copies - ours)
+    ok, copies = (trained[label(name, rank)] for name in ("OK", "KF-AVG"))
+    words = f"{ok.name} has {ok.mean():.3g}, {copies.name} {copies.mean():.3g}: "
+    return judged(words + "a tenth of that is {} more", SHARE * copies - ok)
 
 
 def figure(rows: pd.DataFrame) -> Figure:

@@ -190,8 +190,8 @@ def muon(model: nn.Module, lr: float, adam_lr: float) -> Together:
     matrix orthogonal, and that is meant for hidden layers.
     """
     *hidden, _ = (m.weight for m in model.modules() if isinstance(m, nn.Linear))
-    mine = set(map(id, hidden))
-    rest = [p for p in model.parameters() if id(p) not in mine]
+    trained = set(map(id, hidden))
+    rest = [p for p in model.parameters() if id(p) not in trained]
     return Together(
         torch.optim.Muon(hidden, lr=lr), torch.optim.AdamW(rest, lr=adam_lr)
     )

@@ -168,14 +168,14 @@ def load(
     check_kind("name", name, str, "the name of a data set")
     check_kind("split", split, (str, type(None)), "the name of a split")
     check_device(device, meta=True)
-    mine = name not in _CATALOGUE
-    if mine and not is_own(name):
+    own = name not in _CATALOGUE
+    if own and not is_own(name):
         known = ", ".join((*_CATALOGUE, *BUNDLED))
         raise DataError(
             f"unknown data set {name!r}; there are: {known}, and files "
             f"that end in {', '.join(FILES_OF_ONES_OWN)}"
         )
-    if not mine and target:
+    if not own and target:
         raise DataError(f"target is of data of one's own, not of {name!r}")
     dtype = torch.float32 if dtype is None else dtype
     if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
@@ -183,7 +183,7 @@ def load(
             f"dtype must be a floating-point torch.dtype, got {dtype!r}; "
             "tokens and labels are int64 in any case"
         )
-    if mine:
+    if own:
         data = load_own(name, split, dtype, target=target)
     else:
         _, splits, read = _CATALOGUE[name]

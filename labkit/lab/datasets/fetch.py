@@ -149,8 +149,8 @@ def _download(file):
 
     target, failures = data_folders()[0] / file.path, []
     for url in file.urls:
-        told = f"{file.path}, {file.size:,} bytes, from {url} to {target}"
-        print(f"labkit: downloading {told}", file=sys.stderr)
+        words = f"{file.path}, {file.size:,} bytes, from {url} to {target}"
+        print(f"labkit: downloading {words}", file=sys.stderr)
         try:
             # under a temporary name until its checksum holds
             found = retrieve(

@@ -84,13 +84,13 @@ def unlike(name: str, value: Any, wanted: Any) -> str:
     """Say in words how a value differs in type or shape; empty if it does not."""
     inside = parts(wanted)
     if inside is not None:
-        mine = parts(value)
-        if mine is None or len(mine) != len(inside):
+        found = parts(value)
+        if found is None or len(found) != len(inside):
             return f"{name} is {described(value)}, and has to be {described(wanted)}."
         names = vars(wanted) if is_dataclass(wanted) else range(1, len(inside) + 1)
-        rows = zip(names, mine, inside, strict=True)
-        told = (unlike(f"{name}, part {i},", a, b) for i, a, b in rows)
-        return next(filter(None, told), "")
+        rows = zip(names, found, inside, strict=True)
+        faults = (unlike(f"{name}, part {i},", a, b) for i, a, b in rows)
+        return next(filter(None, faults), "")
     same, kind = isinstance(value, type(wanted)), f"of the type {type(wanted).__name__}"
     if isinstance(wanted, Tensor):
         kind = described(wanted)

@@ -25,11 +25,11 @@ class StepError(RuntimeError):
 class Both(NamedTuple):
     """What is drawn of one step: of her run, and of the same run with the library's."""
 
-    hers: Any
+    written: Any
     right: Any = None
 
 
-def trying(experiment: Experiment, name: str, hers: Callable) -> Experiment:
+def trying(experiment: Experiment, name: str, function: Callable) -> Experiment:
     """Return an experiment whose steps are hers, right or wrong.
 
     Her function stands in the library's place while a row is computed, and at no other
@@ -42,28 +42,28 @@ def trying(experiment: Experiment, name: str, hers: Callable) -> Experiment:
     ----------
     experiment : Experiment
     name : str, of the exercise that her function completes
-    hers : callable, the function that she wrote
+    function : callable, the one that she wrote
     """
     check_kind("experiment", experiment, Experiment, "an Experiment")
-    check_kind("hers", hers, FunctionType, "a function")
+    check_kind("function", function, FunctionType, "a function")
     found = exercise(name)
-    if is_open(hers, found.blank):
+    if is_open(function, found.blank):
         return experiment
 
     def rows(*args: Any) -> Iterator[dict]:
         right, made = experiment.rows(*args), _measured(experiment.rows(*args))
-        for beside in _apart(right):
-            if not beside.get("measured", True):  # of a training before, not of hers
-                row, grey = beside, None
+        for reference in _apart(right):
+            if not reference.get("measured", True):  # of a training before, not of hers
+                row, grey = reference, None
             else:
-                grey = beside.get("pictures")
+                grey = reference.get("pictures")
                 try:
-                    with in_place(found.function, limited(hers)):
+                    with in_place(found.function, limited(function)):
                         row = next(made)
                 except StopIteration:
                     return
                 except (Exception, Stopped) as error:
-                    raise StepError(in_words(error, hers)) from error
+                    raise StepError(in_words(error, function)) from error
             if "pictures" in row:
                 row = {**row, "pictures": Both(row["pictures"], grey)}
             yield row
@@ -96,8 +96,8 @@ def _drawing_both(experiment: Experiment) -> dict[str, Callable]:
     def picture(now: Both | None, before: Both | None) -> dict:
         grey = now.right if now else None
         if grey is None and before:
-            grey = before.hers
-        figure = experiment.picture(now.hers if now else None, grey)
+            grey = before.written
+        figure = experiment.picture(now.written if now else None, grey)
         if now and now.right is not None:
             for trace in figure["data"]:
                 if trace.get("name") == EARLIER:
@@ -108,7 +108,7 @@ def _drawing_both(experiment: Experiment) -> dict[str, Callable]:
         return Both(experiment.opening(*args))
 
     def drag(now: Both, *args: Any) -> dict:
-        return experiment.drag(now.hers, *args)
+        return experiment.drag(now.written, *args)
 
     made = {"picture": picture, "opening": opening, "drag": drag}
     return {name: part for name, part in made.items() if getattr(experiment, name)}

@@ -197,20 +197,20 @@ class Measured(Shown):
     @property
     def _words(self) -> str:
         """The claim, what became of it, and where the numbers come from."""
-        said = f"<b>{html.escape(self.measurement.claim)}</b> "
+        text = f"<b>{html.escape(self.measurement.claim)}</b> "
         if self.error is not None:
-            return f"{said}It was not measured: {html.escape(str(self.error))}"
+            return f"{text}It was not measured: {html.escape(str(self.error))}"
         if self.finding is None:
-            return f"{said}Nothing is recorded yet."
+            return f"{text}Nothing is recorded yet."
         verdict = {True: "Holds", False: "Not decided"}[self.finding.holds]
         verdict = "Refuted" if self.finding.refuted else verdict
-        said += f"{verdict}: {html.escape(self.finding.words)}. "
+        text += f"{verdict}: {html.escape(self.finding.words)}. "
         if self.interactive and self.recorded:
             commit = self.recorded.get("commit", "")[:10]
-            said += f"<small>Recorded at commit {html.escape(commit)}{self._apart}."
+            text += f"<small>Recorded at commit {html.escape(commit)}{self._apart}."
         else:
-            said += "<small>Measured in this run."
-        return f"{said}</small>"
+            text += "<small>Measured in this run."
+        return f"{text}</small>"
 
     @property
     def _apart(self) -> str:

@@ -139,10 +139,10 @@ class Opening(Shown):
         self.slider.description = f"step {row['step']}"
         self.formula.value = (self.experiment.status or str)(row)
         line, address = self.setting_of(row["step"])
-        said = "<summary>Copy setting</summary>in Python: <code>{}</code><br>"
-        said += "at the end of the page's address: <code>{}</code>"
-        said = said.format(html.escape(line), html.escape(address))
-        self.setting.value = f"<details>{said}</details>"
+        text = "<summary>Copy setting</summary>in Python: <code>{}</code><br>"
+        text += "at the end of the page's address: <code>{}</code>"
+        text = text.format(html.escape(line), html.escape(address))
+        self.setting.value = f"<details>{text}</details>"
 
     def setting_of(self, step: int) -> tuple[str, str]:
         """Return the call that makes these knobs, and what a page's address ends in."""

@@ -41,10 +41,10 @@ def written(name, lines):
 
 @pytest.mark.parametrize(("name", "kind", "words", "lines"), CASES)
 def test_what_is_written_in_the_blank_is_judged(name, kind, words, lines):
-    told = check(name, written(name, lines))
-    assert told.kind == {"slip": "wrong"}.get(kind, kind), told
-    assert words in (told.slip if kind == "slip" else told.text), told
-    assert bool(told.slip) == (kind == "slip"), told
+    verdict = check(name, written(name, lines))
+    assert verdict.kind == {"slip": "wrong"}.get(kind, kind), verdict
+    assert words in (verdict.slip if kind == "slip" else verdict.text), verdict
+    assert bool(verdict.slip) == (kind == "slip"), verdict
 
 
 def test_every_exercise_has_right_and_wrong_answers():
@@ -57,11 +57,11 @@ def test_every_exercise_has_right_and_wrong_answers():
 @pytest.mark.parametrize("name", RIGHT_ANSWERS)
 def test_an_answer_is_right_however_it_is_written(name):
     for answer in RIGHT_ANSWERS[name]:
-        told = check(name, answer)
-        assert told.right, told
+        verdict = check(name, answer)
+        assert verdict.right, verdict
 
 
 @pytest.mark.parametrize(("name", "answer", "kind", "words"), OTHERS)
 def test_another_answer_is_told_by_the_run(name, answer, kind, words):
-    told = check(name, answer)
-    assert told.kind == kind and words in told.text, told
+    verdict = check(name, answer)
+    assert verdict.kind == kind and words in verdict.text, verdict

@@ -41,23 +41,23 @@ def rows(_knobs):
 PLAIN = Experiment("steps", Knobs, rows, [Lines(("moved",), "moved", "sum")], "", str)
 
 
-def hers(line):
+def written(line):
     return exercise(NAME).filled(f"h_clipped = {line}")
 
 
 def test_two_panels_side_by_side_keep_their_own_steps():
-    wrong = trying(PLAIN, NAME, hers("-h / clip")).rows(Knobs())
+    wrong = trying(PLAIN, NAME, written("-h / clip")).rows(Knobs())
     right = PLAIN.rows(Knobs())
     mixed = [(next(wrong)["moved"], next(right)["moved"]) for _ in range(4)]
     assert all(a == -b and b for a, b in mixed)
-    assert trying(PLAIN, NAME, hers("...")) is PLAIN  # an open exercise
+    assert trying(PLAIN, NAME, written("...")) is PLAIN  # an open exercise
 
 
 def test_a_cell_shows_her_line_and_no_traceback():
     from IPython.core.interactiveshell import InteractiveShell
 
     shell, code = InteractiveShell.instance(), update.rls_step.__code__
-    shell.user_ns["made"] = trying(PLAIN, NAME, hers("h / clip[:2]")).rows(Knobs())
+    shell.user_ns["made"] = trying(PLAIN, NAME, written("h / clip[:2]")).rows(Knobs())
     with capture_output() as shown:
         shell.run_cell("next(made)")
     assert "This line cannot be executed" in shown.stdout
@@ -93,11 +93,11 @@ def test_a_picture_has_the_librarys_step_in_grey(name):
 
 
 def test_a_picture_with_her_step_can_be_dragged():
-    panel = Opening(trying(ELLIPSE, NAME, hers("h / clip")), interactive=True)
+    panel = Opening(trying(ELLIPSE, NAME, written("h / clip")), interactive=True)
     panel.plot.touched = {"name": "start", "index": 0, "x": 2, "y": 1}
     assert panel.controls.value.start == "2.00 1.00"
     for both in panel.rows:
-        assert both["pictures"].hers.paths["RLS"][0].tolist() == [2, 1]
+        assert both["pictures"].written.paths["RLS"][0].tolist() == [2, 1]
 
 
 def test_the_picture_of_a_paper_runs_with_her_factors():

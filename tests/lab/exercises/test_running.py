@@ -83,12 +83,13 @@ def test_an_endless_loop_is_stopped(function):
 
 
 def test_an_error_shows_the_line_and_the_shapes_in_it():
-    told = check("rls-P", exercise("rls-P").filled("P.copy_(P @ u[:2])"))
-    assert told.kind == "error" and "```python\nP.copy_(P @ u[:2])\n```" in told.text
-    assert "`P` is a tensor of shape (5, 5), `u` is" in told.text
-    assert "labkit" not in told.text and "Traceback" not in told.text
-    told = check("rls-P", lambda P: P)
-    assert told.kind == "error" and "unexpected keyword argument" in told.text
+    verdict = check("rls-P", exercise("rls-P").filled("P.copy_(P @ u[:2])"))
+    assert verdict.kind == "error"
+    assert "```python\nP.copy_(P @ u[:2])\n```" in verdict.text
+    assert "`P` is a tensor of shape (5, 5), `u` is" in verdict.text
+    assert "labkit" not in verdict.text and "Traceback" not in verdict.text
+    verdict = check("rls-P", lambda P: P)
+    assert verdict.kind == "error" and "unexpected keyword argument" in verdict.text
     with pytest.raises(TypeError, match="needs the function rls_step"):
         check("rls-P", torch.zeros(2))
 

@@ -59,9 +59,9 @@ def test_every_slip_is_wrong_and_has_its_name(name):
     assert len(task.slips) >= 4
     for slip, part, other in task.slips:
         assert task.answer.count(part) == 1
-        told = check(name, task.filled(task.answer.replace(part, other)))
-        assert (told.kind, told.slip) == ("wrong", slip)
-        assert slip in str(told)
+        verdict = check(name, task.filled(task.answer.replace(part, other)))
+        assert (verdict.kind, verdict.slip) == ("wrong", slip)
+        assert slip in str(verdict)
 
 
 @each_step
@@ -97,10 +97,10 @@ def test_a_notebook_has_its_exercises_open(path):
     """Each step as it is made from the library; all cells run, and nothing fails."""
     cells = {cell.get("id"): cell for cell in nbformat.read(path, as_version=4).cells}
     names = exercises(path.stem[3:])
-    shell, told = InteractiveShell.instance(), {}
+    shell, kinds = InteractiveShell.instance(), {}
 
     def judged(name, answer):
-        told[name] = check(name, answer).kind
+        kinds[name] = check(name, answer).kind
 
     for name, task in names.items():
         assert f"**{task.title.rstrip('.')}" in cells[f"{name}-text"].source
@@ -112,7 +112,7 @@ def test_a_notebook_has_its_exercises_open(path):
         for part in parts:
             shell.user_ns["check"] = judged
             shell.run_cell(cells[part].source).raise_error()
-    assert told == dict.fromkeys(names, "open")
+    assert kinds == dict.fromkeys(names, "open")
     there = {i.rpartition("-")[0] for i in cells if i.endswith(("-check", "-answer"))}
     assert there == names.keys()
 
@@ -121,6 +121,6 @@ def test_a_notebook_has_its_exercises_open(path):
 def test_a_cell_solves_its_exercise_with_the_cells_own_imports(name):
     task, space = STEPS[name], {}
     exec(task.open_text.replace(task.blank, task.answer), space)
-    told = check(name, space[task.function.__name__])
-    assert told.right, told
+    verdict = check(name, space[task.function.__name__])
+    assert verdict.right, verdict
     assert not {"check", "trying", "display"} & space.keys()

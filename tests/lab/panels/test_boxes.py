@@ -6,7 +6,7 @@ from labkit.lab.panels.live.boxes import Boxes
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "shown"),
     [
         ("2.5", "right"),
         ("5/2", "right"),
@@ -17,12 +17,12 @@ from labkit.lab.panels.live.boxes import Boxes
         (" ", ""),
     ],
 )
-def test_a_box_is_judged_when_it_is_filled(text, said):
+def test_a_box_is_judged_when_it_is_filled(text, shown):
     boxes = Boxes({"h": 2.5, "u": 1.0})
     boxes.boxes[0].value = text
-    assert [mark.value for mark in boxes.marks] == [said, ""]
+    assert [mark.value for mark in boxes.marks] == [shown, ""]
     boxes.boxes[1].value = "1"
-    assert ("All right" in boxes.line.value) == (said == "right")
+    assert ("All right" in boxes.line.value) == (shown == "right")
 
 
 def test_headless_the_answers_stand_there():

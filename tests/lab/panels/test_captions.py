@@ -65,8 +65,8 @@ def test_a_figure_is_followed_by_its_caption_and_has_its_text(published):
     assert figure[PLOTLY]["layout"]["meta"]["caption"] == CAPTION
     assert "It falls &lt;/p&gt; until" in below["text/html"]
     meta = json.loads(PANELS["plot"]().widget.figure)["layout"]["meta"]
-    said = "Loss: nats against step; train; test"
-    assert meta == {"caption": CAPTION, "alt": f"{said}. {CAPTION}"}
+    alt = "Loss: nats against step; train; test"
+    assert meta == {"caption": CAPTION, "alt": f"{alt}. {CAPTION}"}
     figure = curves({"A": {"one": ([1], [2])}, "B": {"two": ([1], [2])}}, "s", "m")
-    said = figure["layout"]["meta"]["alt"]
-    assert said == "A: m against s; one. B: m against s; two."
+    alt = figure["layout"]["meta"]["alt"]
+    assert alt == "A: m against s; one. B: m against s; two."

@@ -51,8 +51,8 @@ def made_here():
     """How many objects of labkit's types and widgets there are, by type."""
     gc.collect()
     kinds = map(type, gc.get_objects())
-    ours = ("labkit", "ipywidgets")
-    return Counter(k.__name__ for k in kinds if str(k.__module__).startswith(ours))
+    packages = ("labkit", "ipywidgets")
+    return Counter(k.__name__ for k in kinds if str(k.__module__).startswith(packages))
 
 
 @pytest.mark.parametrize("make", [make_lab, lambda: Opening(COLUMNS)])

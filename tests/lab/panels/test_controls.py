@@ -71,14 +71,14 @@ def test_bad_values_are_refused_all_or_none(controls, values, error, message):
 
 def test_each_knob_says_what_a_change_does_and_what_to_look_for():
     controls = Controls(Parameters())
-    for name, said in (
+    for name, words in (
         ("rank", "restarts</span> from 1 to 64 terms, terms kept"),
         ("rate", "next step</span> from 0.0001 to 1 1/step</div><div>A loss &lt;below"),
         ("exact", "restarts</span> on or off"),
         ("cell", "one of rnn, lstm"),
         ("batch", "next step"),
     ):
-        assert said in controls._texts[name].value
+        assert words in controls._texts[name].value
 
 
 def test_a_turned_knob_is_heard_and_reset():

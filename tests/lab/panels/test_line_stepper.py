@@ -81,8 +81,8 @@ def test_the_page_has_all_that_it_walks():
 def test_every_equation_of_a_docstring_becomes_mathml():
     sources = [path.read_text("utf-8") for path in LABKIT.rglob("*.py")]
     nodes = (node for source in sources for node in ast.walk(ast.parse(source)))
-    told = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    docs = [ast.get_docstring(node) for node in nodes if isinstance(node, told)]
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docs = [ast.get_docstring(node) for node in nodes if isinstance(node, documented)]
     found = {latex for doc in docs for latex in equations_of(doc).values()}
     assert len(found) > 200
     assert [latex for latex in found if "\\" in mathml(latex)] == []

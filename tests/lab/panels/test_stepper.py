@@ -114,8 +114,8 @@ async def test_what_fails_shows_in_the_status_line():
     for _ in range(2):
         pressed._buttons["step"].click()
     for each in (ran, pressed):
-        said = "step 1, stopped: ArithmeticError: loss is nan"
-        assert shown(each) == (said, "reset") and not each.running
+        status = "step 1, stopped: ArithmeticError: loss is nan"
+        assert shown(each) == (status, "reset") and not each.running
 
 
 def test_speed_is_steps_per_second(monkeypatch):

@@ -41,9 +41,9 @@ def lab():
     return LiveLab(VALUES)
 
 
-def answer(lab, name, said):
+def answer(lab, name, predicted):
     """Answer the question that stands beside a knob."""
-    lab.controls.asked[name].value = said
+    lab.controls.asked[name].value = predicted
 
 
 def of(count, gain=1.0, seed=0):
@@ -51,14 +51,14 @@ def of(count, gain=1.0, seed=0):
     return gain + seed + 100 / count
 
 
-def told(steps, without, turned, verdict):
+def outcome(steps, without, turned, verdict):
     """What a panel says of both values so many steps after a turn."""
     count = f"{steps} steps" if steps > 1 else "1 step"
     return f"after {count}: value {without:.3g} without, {turned:.3g} with: {verdict}"
 
 
 @pytest.mark.parametrize(
-    ("said", "to", "verdict"),
+    ("predicted", "to", "verdict"),
     [
         ("up", 9.0, "up, as predicted"),
         ("down", 9.0, "up, not down as predicted"),
@@ -67,15 +67,15 @@ def told(steps, without, turned, verdict):
         ("nothing", 1.002, "nothing, as predicted"),
     ],
 )
-def test_a_turn_says_both_values_at_the_same_step(lab, said, to, verdict):
+def test_a_turn_says_both_values_at_the_same_step(lab, predicted, to, verdict):
     lab.run(14)
-    answer(lab, "gain", said)
+    answer(lab, "gain", predicted)
     lab.controls.set(gain=to)
     for steps in range(1, 20):
         lab.run(1)
         compared = min(steps, ROWS)
         values = of(14 + compared), of(14 + compared, to)
-        assert lab.outcome.value == told(compared, *values, verdict)
+        assert lab.outcome.value == outcome(compared, *values, verdict)
     assert "same run without" in str(lab.plot.figure["layout"]["meta"])
 
 
@@ -112,8 +112,8 @@ def test_a_question_always_gets_its_answer(before, name):
     lab.run(ROWS)
     since = before if name == "gain" and before < 300 else 0
     at = since + ROWS
-    said = told(ROWS, of(at), of(at, **{name: 4}), "up, as predicted")
-    assert lab.outcome.value == said
+    text = outcome(ROWS, of(at), of(at, **{name: 4}), "up, as predicted")
+    assert lab.outcome.value == text
     assert "labkit-right" in lab.controls.asked[name]._dom_classes
 
 
@@ -128,19 +128,19 @@ def test_what_comes_between_is_told_to_both_and_asks_nothing(lab):
     for steps in (2, ROWS):
         lab.run(steps)
         values = of(steps, seed=2), of(steps, 5.0, 2)
-        assert lab.outcome.value == told(steps, *values, "up, as predicted")
+        assert lab.outcome.value == outcome(steps, *values, "up, as predicted")
         lab.stepper.reset()
     assert lab.outcome.value == ""
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "text"),
     [
         (math.nan, "no answer: it ends with ArithmeticError"),
-        (math.inf, told(ROWS, 1, math.inf, "up, as predicted")),
+        (math.inf, outcome(ROWS, 1, math.inf, "up, as predicted")),
     ],
 )
-def test_a_run_that_fails_after_the_turn_is_an_answer(value, said):
+def test_a_run_that_fails_after_the_turn_is_an_answer(value, text):
     def failing(settings):
         for step in range(1, 200):
             if settings.gain > 8 and math.isnan(value):
@@ -153,7 +153,7 @@ def test_a_run_that_fails_after_the_turn_is_an_answer(value, said):
     lab.controls.set(gain=9.0)
     with contextlib.suppress(ArithmeticError):
         lab.run(MOST)
-    assert lab.outcome.value == said
+    assert lab.outcome.value == text
 
 
 def test_a_hand_that_turns_on_makes_one_turn_and_a_later_one_another(lab):
@@ -162,12 +162,12 @@ def test_a_hand_that_turns_on_makes_one_turn_and_a_later_one_another(lab):
     for gain in (2.0, 3.0, 4.0):  # an arrow key held down, while the run goes on
         lab.controls.set(gain=gain)
         lab.run(2)
-    assert lab.outcome.value == told(6, of(18), of(18, 4.0), "up, as predicted")
+    assert lab.outcome.value == outcome(6, of(18), of(18, 4.0), "up, as predicted")
     assert [*lab.plot._marks.values()] == ["gain = 4"]
     lab.run(ROWS)
     lab.controls.set(gain=5.0)
     lab.run(1)
-    assert lab.outcome.value == told(1, of(29, 4.0), of(29, 5.0), "up")
+    assert lab.outcome.value == outcome(1, of(29, 4.0), of(29, 5.0), "up")
     assert len(lab.plot._marks) == 2
 
 
@@ -177,10 +177,10 @@ def test_nothing_is_said_of_what_cannot_be_compared(lab):
     assert lab.outcome.value == ""
     lab.controls.set(gain=5.0)
     lab.run(3)
-    said = lab.outcome.value
-    assert said.endswith("up")
+    text = lab.outcome.value
+    assert text.endswith("up")
     lab.controls.turn(gain=5.0 * (1 + 1e-9))  # as a slider rounds
-    assert lab.outcome.value == said and lab.controls.value.gain == 5.0
+    assert lab.outcome.value == text and lab.controls.value.gain == 5.0
 
 
 @in_loop

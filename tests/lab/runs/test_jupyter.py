@@ -20,8 +20,8 @@ def test_both_side_bars_are_closed_and_root_is_told(
     monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(workspaces))
     monkeypatch.setattr(os, "execve", lambda _, command, __: calls.append(command))
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    told = labkit("lab").stderr
-    assert told.startswith("labkit: you are root") if user == 0 else told == ""
+    warning = labkit("lab").stderr
+    assert warning.startswith("labkit: you are root") if user == 0 else warning == ""
     (command,) = calls
     assert ("--allow-root" in command) == (user == 0)
     assert "--ip=127.0.0.1" in command
@@ -36,10 +36,10 @@ def test_both_side_bars_are_closed_and_root_is_told(
 
 
 def test_jupyterlab_finds_our_settings_and_the_users(tmp_path, monkeypatch):
-    mine = tmp_path / "labconfig"
-    mine.mkdir()
+    settings = tmp_path / "labconfig"
+    settings.mkdir()
     tracker = "@jupyterlab/notebook-extension:tracker"
-    (mine / "default_setting_overrides.json").write_text(
+    (settings / "default_setting_overrides.json").write_text(
         json.dumps({tracker: {"scrollPastEnd": False}}), "utf-8"
     )
     environ = lab_environment({"JUPYTER_CONFIG_PATH": str(tmp_path)})

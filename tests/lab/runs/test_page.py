@@ -36,8 +36,8 @@ def shown(kind, output):
 @pytest.fixture
 def page(tmp_path):
     figure = curves({"A": {"one": ([1, 2], [3, 4])}}, "x", "y", caption="It rises.")
-    told = new_markdown_cell("## A head\n\nIn a line $x_1 * y * z$ and\n\n$$a < b$$")
-    return written(tmp_path, told, shown("display_data", figure._repr_mimebundle_()))
+    text = new_markdown_cell("## A head\n\nIn a line $x_1 * y * z$ and\n\n$$a < b$$")
+    return written(tmp_path, text, shown("display_data", figure._repr_mimebundle_()))
 
 
 def test_where_the_system_is_dark_the_page_is_and_tells_its_figures(page):

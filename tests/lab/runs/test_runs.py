@@ -105,8 +105,8 @@ def test_a_kernel_that_dies_leaves_what_was_shown(place, write_notebook, monkeyp
     outcome = run("cut")
     assert not outcome.ok and "the kernel's process ended" in outcome.error
     cells = nbformat.read(outcome.notebook, as_version=4).cells
-    said = [cell.outputs[0].text for cell in cells if cell.get("outputs")]
-    assert said == ["first cell\n", "False\n"]
+    printed = [cell.outputs[0].text for cell in cells if cell.get("outputs")]
+    assert printed == ["first cell\n", "False\n"]
 
 
 def test_notebooks_run_side_by_side_and_each_ends_in_a_line(place, write_notebook):
@@ -122,10 +122,10 @@ def test_notebooks_run_side_by_side_and_each_ends_in_a_line(place, write_noteboo
     words = "iris has no column 'leaf'; it has: sepal length"
     refuse = f"from labkit.errors import DataError\nraise DataError({words!r})"
     write_notebook("05_own", refuse)
-    told = labkit("run", "--all", "--jobs", "2")
-    assert told.exit_code == 1 and f"\n{words}\n\n" in told.stderr
-    assert "the culprit" in told.stderr
-    lines = sorted(told.stdout.splitlines())
+    result = labkit("run", "--all", "--jobs", "2")
+    assert result.exit_code == 1 and f"\n{words}\n\n" in result.stderr
+    assert "the culprit" in result.stderr
+    lines = sorted(result.stdout.splitlines())
     assert len(lines) == 5
     assert lines[0].startswith("first finished in ")
     assert lines[1] == "fourth FAILED: its process died once"
@@ -135,7 +135,7 @@ def test_notebooks_run_side_by_side_and_each_ends_in_a_line(place, write_noteboo
     (folder,) = place.glob("runs/[!._]*-third-failed")
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"
     assert (folder / "third.html").exists()
-    for shown in (told.stderr, report().read_text()):
+    for shown in (result.stderr, report().read_text()):
         assert "ZeroDivisionError: division by zero" in shown
 
 
@@ -150,10 +150,10 @@ def test_an_interrupt_leaves_no_process_and_the_traces_of_each_run(
     wait_for(lambda: len(list(out.glob(".*.partial/steps.jsonl"))) == kernels)
     begun = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C: to all of the terminal
-    printed, told = process.communicate(timeout=600)
+    printed, message = process.communicate(timeout=600)
     assert process.returncode == 130 and printed == ""
-    assert told.startswith("labkit: stopped; the hidden folder"), told
-    assert len(told.splitlines()) == 1
+    assert message.startswith("labkit: stopped; the hidden folder"), message
+    assert len(message.splitlines()) == 1
     assert len(begun) >= kernels
     wait_for(lambda: all(is_gone(child.pid) for child in begun))
     assert len(list(out.iterdir())) == len(list(out.glob(".*.partial"))) == kernels

@@ -161,8 +161,8 @@ def test_a_failed_run_stops_nobody_and_is_tried_again(place, cluster, capfd):
     assert failed["state"] == "failed" and failed["error"] == "ValueError: thirteen"
     assert failed["run"] == "0-rank=13-seed=0-rate=0.0-failed"
     assert finished["state"] == "finished" and finished["steps.loss"] == 1.0
-    told = capfd.readouterr().err
-    assert "0-rank=13-seed=0-rate=0.0 FAILED: cell [3]:" in told
+    message = capfd.readouterr().err
+    assert "0-rank=13-seed=0-rate=0.0 FAILED: cell [3]:" in message
     assert sorted(start[0] for start in starts()) == ["1", "13", "13"]
     assert "rank=13" in result.html.read_text()
 

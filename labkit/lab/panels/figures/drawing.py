@@ -195,9 +195,9 @@ class Drawing:
         for index, panel in enumerate(self.panels):
             k = suffix(index)
             for trace in panel.traces(self._chosen, data):
-                told = trace["name"] in panel.names and trace["name"] not in shown
-                shown |= {trace["name"]} if told else set()
-                traces.append(trace | on_axes(index) | {"showlegend": told})
+                legend = trace["name"] in panel.names and trace["name"] not in shown
+                shown |= {trace["name"]} if legend else set()
+                traces.append(trace | on_axes(index) | {"showlegend": legend})
             x_axis, y_axis = panel.axes()
             made[f"xaxis{k}"] = x_axis | {"anchor": f"y{k}"}
             made[f"yaxis{k}"] = y_axis | {"anchor": f"x{k}"}

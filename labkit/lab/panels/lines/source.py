@@ -162,8 +162,8 @@ def symbols(docstring: str) -> dict[str, str]:
             continue
         names = [name.strip() for name in match[2].split(",")]
         inside = len(below) - len(below.lstrip()) > len(match[1])
-        said = match[3] if "$" in match[3] or not inside else below
-        own = re.findall(r"\$([^$]+)\$", said)
+        text = match[3] if "$" in match[3] or not inside else below
+        own = re.findall(r"\$([^$]+)\$", text)
         own = own if len(own) >= len(names) else [""] * len(names)
         found |= zip(names, own, strict=False)
     return found

@@ -66,8 +66,8 @@ class LineStepper:
         return embedded(Path(__file__).with_suffix(".js"), self.data)
 
     def __repr__(self):
-        told = sum(bool(stop["equations"]) for stop in self.data["stops"])
-        return f"LineStepper({len(self.stops)} lines, {told} with an equation)"
+        tagged = sum(bool(stop["equations"]) for stop in self.data["stops"])
+        return f"LineStepper({len(self.stops)} lines, {tagged} with an equation)"
 
 
 def _fold(lines: Sequence[LineRun]) -> list[list[LineRun]]:

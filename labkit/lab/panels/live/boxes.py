@@ -61,8 +61,8 @@ class Boxes(Shown):
     def figure(self) -> Page:
         """The answers."""
         pairs = (f"{title} = {answer:g}" for title, answer in self.answers.items())
-        said = ", ".join(pairs)
-        return Page(f"<p class='labkit-boxes'>{html.escape(said)}</p>", said)
+        text = ", ".join(pairs)
+        return Page(f"<p class='labkit-boxes'>{html.escape(text)}</p>", text)
 
 
 def number(text: str) -> float:

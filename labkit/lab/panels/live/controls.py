@@ -310,8 +310,8 @@ class Controls(Shown):
             self._held, self.asked[name].value = (name, value), None
             self._rows[name].add_class("labkit-waits")
             title = html.escape(self.knobs[name].title)
-            said = f"<b>{title}</b> waits: predict what it does, or skip."
-            self._message.value = said
+            text = f"<b>{title}</b> waits: predict what it does, or skip."
+            self._message.value = text
 
     def _answered(self, name: str, answer: str | None) -> None:
         """Hear a prediction; the knob that waited for it is turned."""

@@ -118,7 +118,7 @@ class Knob:
         """The field's name, or what is shown in its place."""
         return self.label or self.name.replace("_", " ")
 
-    def said(self, value: Any) -> str:
+    def in_words(self, value: Any) -> str:
         """Return a value in words, after the name; of a text the name alone."""
         if self.span == "any text":
             return self.words

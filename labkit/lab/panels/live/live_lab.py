@@ -64,8 +64,8 @@ class Scene:
     @property
     def figure(self) -> Figure:
         """What is shown now, and what stands beside it."""
-        beside = self.before if self.without is None else self.without
-        return Figure(self._draw(self.now, beside))
+        before = self.before if self.without is None else self.without
+        return Figure(self._draw(self.now, before))
 
 
 class LiveLab(Shown):
@@ -141,7 +141,7 @@ class LiveLab(Shown):
             on_status=self._tell,
             interactive=interactive,
             speed=SEEN if self._story else "max",
-            beside=(self.note,),
+            notes=(self.note,),
         )
         self.controls.observe(self._turned)
         self.controls.asks = self._can_answer
@@ -161,8 +161,8 @@ class LiveLab(Shown):
         count = len(self.experiment.panels)
         if self.plot and (count > FIRST or self._story):
             name = f"All {count} plots" if count > 1 else "The plot"
-            said = {"description": name, "icon": "plus"}
-            more = ToggleButton(**said, tooltip="Show the other plots, or hide them")
+            words = "Show the other plots, or hide them"
+            more = ToggleButton(description=name, icon="plus", tooltip=words)
             more.observe(lambda change: self._unfold(change["new"]), "value")
             below.insert(0, more.add_class("labkit-all-plots"))
             self._unfold(False)
@@ -315,8 +315,8 @@ class LiveLab(Shown):
 
     @property
     def _in_words(self) -> str:
-        said = (self.controls.knobs[n].said(v) for n, v in self._pending.items())
-        return ", ".join(said)
+        values = (self.controls.knobs[n].in_words(v) for n, v in self._pending.items())
+        return ", ".join(values)
 
     # What a turn does
 
@@ -346,7 +346,7 @@ class LiveLab(Shown):
             self._told, self._kept = turn, False
             self.controls.judge(None)
             if self.plot:
-                self.plot.beside(())
+                self.plot.compare(())
             if self.scene:
                 self.scene.show(without=None)
         self.outcome.value = str(turn or "")
@@ -363,7 +363,7 @@ class LiveLab(Shown):
         if self.plot and turn.since:  # else the run before is drawn already
             pairs = zip(turn.twin.measured, turn.run.measured, strict=False)
             rows = [row | {"step": other["step"]} for row, other in pairs]
-            self.plot.beside(rows[turn.since :])
+            self.plot.compare(rows[turn.since :])
         if predicted := turn.question.predicted:
             self.controls.judge(turn.question.knob, predicted == turn.happened)
 

@@ -90,7 +90,7 @@ class LivePlot(Shown):
         if self._unsubscribe:
             self._unsubscribe()
 
-    def beside(self, rows: Sequence[Mapping]) -> None:
+    def compare(self, rows: Sequence[Mapping]) -> None:
         """Draw these rows in grey, those of the same run without a turn of a knob."""
         self._without = rows
         self.changed()
@@ -114,14 +114,14 @@ class LivePlot(Shown):
         """The figure as it is now."""
         figure = self.drawing.build(self.trace.rows)
         figure["layout"]["shapes"] = self.drawing.marks(self._marks)
-        said = [self._caption, self._whose]
+        captions = [self._caption, self._whose]
         if self._before:
             figure["data"] += self.drawing.ghosts(self._before)
         if self._without:
             figure["data"] += self.drawing.ghosts(self._without, width=2)
-            said.append("Thicker grey: the same run without the turn.")
+            captions.append("Thicker grey: the same run without the turn.")
         words = [panel.words for panel in self.drawing.panels]
-        return describe(figure, " ".join(filter(None, said)), words)
+        return describe(figure, " ".join(filter(None, captions)), words)
 
     def __repr__(self) -> str:
         titles = ", ".join(panel.title for panel in self.panels)

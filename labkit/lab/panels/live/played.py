@@ -43,13 +43,13 @@ def played(
         the ``steps``, and ``frames`` with, of each step, the numbers of its layout and
         of its traces among ``parts``, as JSON. ``step``, as given.
     """
-    knobs, said, runs, parts = knobs_of(given), [], [], Table()
+    knobs, choices, runs, parts = knobs_of(given), [], [], Table()
     for name, offered in experiment.playable.items():
         now = getattr(given, name)
         values = sorted({*offered, now})
-        said.append({"name": name, "title": knobs[name].title})
-        said[-1] |= {"values": values, "at": values.index(now)}
-    for chosen in product(*(each["values"] for each in said)):
+        choices.append({"name": name, "title": knobs[name].title})
+        choices[-1] |= {"values": values, "at": values.index(now)}
+    for chosen in product(*(each["values"] for each in choices)):
         turned = dict(zip(experiment.playable, chosen, strict=True))
         run, frames = Run(experiment, problem, vars(given) | turned), {}
         with contextlib.suppress(StopIteration, ArithmeticError, RuntimeError):
@@ -60,7 +60,7 @@ def played(
                     nodes = jsonable([figure["layout"], *figure["data"]], "f4")
                     frames[row["step"]] = [parts(json.dumps(node)) for node in nodes]
         runs.append({"steps": list(frames), "frames": list(frames.values())})
-    return {"knobs": said, "runs": runs, "parts": list(parts), "step": step}
+    return {"knobs": choices, "runs": runs, "parts": list(parts), "step": step}
 
 
 def play(

@@ -60,7 +60,7 @@ class Stepper(Shown):
         on_status: Callable[["Stepper"], object] | None = None,
         interactive: bool = True,
         speed: int | str = "max",
-        beside: Sequence[widgets.Widget] = (),
+        notes: Sequence[widgets.Widget] = (),
     ):
         self._make = make_records
         self._on_record, self._on_reset = on_record or _nothing, on_reset or _nothing
@@ -73,7 +73,7 @@ class Stepper(Shown):
         self.interactive, self.widget = interactive, None
         self._begin()
         if interactive:
-            self._build(speed, beside)
+            self._build(speed, notes)
             replace_earlier(self)
         self._refresh()
 
@@ -195,7 +195,7 @@ class Stepper(Shown):
         left = 0.0 if hurries else 1 / self._speed.value
         return max(MIN_SLEEP, left - (time.monotonic() - begin)) if goes_on else None
 
-    def _build(self, speed: int | str, beside: Sequence[widgets.Widget]) -> None:
+    def _build(self, speed: int | str, notes: Sequence[widgets.Widget]) -> None:
         actions = {
             "step": (self.step, "step-forward", "One step forward"),
             "run": (self.start, "play", "Run until paused"),
@@ -219,7 +219,7 @@ class Stepper(Shown):
         self._speed.add_class("labkit-speed").add_class("labkit-stops")
         self._label = widgets.Label().add_class("labkit-status")
         row = widgets.HBox([*self._buttons.values(), self._speed], layout=FLOW)
-        line = widgets.HBox([self._label, *beside], layout=FLOW)
+        line = widgets.HBox([self._label, *notes], layout=FLOW)
         self.widget = widgets.VBox([row, line])
 
     def _clicked(self, action: Callable[[], object]) -> None:
