@@ -5,7 +5,7 @@ refuse the same forms of them, with the same messages.
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -107,3 +107,9 @@ class WeakHook:
 
     def __getstate__(self) -> dict:  # weak links cannot be pickled with the model
         return {"method": None}
+
+
+def remove_all(handles: Iterable) -> None:
+    """Take hooks off their modules and parameters by the handles of these."""
+    for handle in handles:
+        handle.remove()

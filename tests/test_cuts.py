@@ -16,10 +16,11 @@ from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
 from labkit.hessian_free import Autoencoder, HessianFree, MartensHF
 from labkit.rls import RLS, Hybrid
 from labkit.rtrl import LEARNERS, LSTMCell
+from tests.draws import seeded
 
 HOME = str(Path(labkit.__file__).parent)
 
-X, VALUES = torch.randn(20, 5, generator=torch.Generator().manual_seed(0)).split(4, 1)
+X, VALUES = torch.randn(20, 5, generator=seeded()).split(4, 1)
 X, VALUES = X.double().numpy(), VALUES.double().numpy()[:, 0]
 CLASSES = np.arange(20) % 3
 ROWS = torch.rand(6, 5, dtype=torch.float64)

@@ -19,7 +19,8 @@ from torch.nn import functional as F
 
 from labkit.at_once import at_once
 from labkit.bpls.activations import CLAMP
-from labkit.bpls.train import DTYPES, WalkEnd, train
+from labkit.bpls.solve import DTYPES
+from labkit.bpls.train import WalkEnd, train
 from labkit.bpls.walk import Settings, random_weights, scores
 from labkit.check import (
     COUNT,

@@ -14,10 +14,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.check import NOT_NEGATIVE, check_options, one_of, optional
+from labkit.check import NOT_NEGATIVE, check_options, check_tensor, one_of, optional
 
 RIDGE = 1e-4  # relative; gives the same accuracy in float32 and in float64
 SMALL = 1 << 16  # entries of A up to which the SVD of A is cheap
+DTYPES = (torch.float32, torch.float64)
 METHODS = ("cholesky", "eigh", "svd")
 RANGES = {
     "ridge": optional(NOT_NEGATIVE),
@@ -73,8 +74,9 @@ def solve_layer(
 
     Raises
     ------
-    ValueError
-        An unknown method; a negative ridge; "cholesky" with none.
+    ValueError, TypeError
+        An unknown method; a negative ridge; "cholesky" with none; A and B that do not
+        fit, such as B of shape (D,) for (D, 1).
     torch.linalg.LinAlgError
         A, or A^T A, is not finite.
 
@@ -92,6 +94,8 @@ def solve_layer(
     ([0.0, 0.5, 0.5], 1)
     """
     check_options({"ridge": ridge, "rcond": rcond, "method": method}, RANGES)
+    check_tensor("A", A, shape=("...", "D", "K"), dtype=DTYPES)
+    check_tensor("B", B, shape=("...", A.shape[-2], "J"), like=A)
     if ridge is None:
         ridge = RIDGE if method in (None, "cholesky") else 0.0
     if method is None:

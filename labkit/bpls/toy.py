@@ -84,7 +84,6 @@ def toy_walk(
     *,
     interpretation: str | int = "min_norm",
     clamp: float | None = CLAMP,
-    output_clamp: float | None = CLAMP,
     solve_again: bool = False,
     **solver: Any,
 ) -> Weights:
@@ -96,15 +95,13 @@ def toy_walk(
     weights : (..., 2, 3) and (..., 3, 2) tensors
         `random_weights` of `SIZES`, one network per run.
     interpretation, clamp : as for `walk`
-    output_clamp : float or None
-        Of the outputs, which noise may drive out of the range of the sigmoid.
     solve_again : bool
         Solve the output layer once more at the end; with ``interpretation="none"`` the
         other remedy against saturated draws.
     **solver : ``ridge``, ``rcond``, ``method`` of `solve_layer`
     """
     a = activation(toy.activation)
-    B = output_targets(Y, a, output_clamp)
+    B = output_targets(Y, a)
     weights = walked(
         toy.X, B, weights, [a], interpretation=interpretation, clamp=clamp, **solver
     )

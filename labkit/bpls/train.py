@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, activation, invertible, per_layer
+from labkit.bpls.solve import DTYPES
 from labkit.bpls.targets import overshoot
 from labkit.bpls.walk import (
     Activations,
@@ -26,8 +27,6 @@ from labkit.bpls.walk import (
 from labkit.check import check_tensor
 from labkit.clock import Clock
 from labkit.errors import DivergedError
-
-DTYPES = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -359,30 +358,25 @@ def differentiate(
     return [h.detach() for h in H], gradients
 
 
-def check_samples(
-    X: Tensor, Y: Tensor, weights: Weights, leading: tuple[str, ...] = ()
-) -> None:
+def check_samples(X: Tensor, Y: Tensor, weights: Weights) -> None:
     """Check that X (D, M), Y and the weights fit, and that labels are in range.
-
-    With ``leading`` of ("...",) all of them may have leading dimensions.
 
     Raises
     ------
     TypeError, ValueError
     """
-    check_tensor("X", X, shape=(*leading, "D", "M"), dtype=DTYPES, finite=True)
+    check_tensor("X", X, shape=("D", "M"), dtype=DTYPES, finite=True)
     if len(weights) < 2:
         raise ValueError(
             f"a walk needs a hidden layer, so at least two weights; got {len(weights)}"
         )
     rows, width = X.shape[-2:]
     for layer, W in enumerate(weights, start=1):
-        shape = (*leading, width, "N")
-        check_tensor(f"W_{layer}", W, shape=shape, like=X, finite=True)
+        check_tensor(f"W_{layer}", W, shape=(width, "N"), like=X, finite=True)
         width = W.shape[-1]
     check_tensor("Y", Y, dtype=(torch.int64, X.dtype), finite=True)
     labelled = Y.dtype == torch.int64
-    shape = (*leading, rows) if labelled else (*leading, rows, width)
+    shape = (rows,) if labelled else (rows, width)
     name = "labels Y" if labelled else "values Y (labels are int64)"
     check_tensor(name, Y, shape=shape, dtype=Y.dtype)
     if labelled:

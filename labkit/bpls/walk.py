@@ -34,6 +34,7 @@ from labkit.check import (
     COUNT,
     POSITIVE,
     Range,
+    check_making,
     check_options,
     integer,
     one_of,
@@ -146,10 +147,12 @@ def random_weights(
 
     Raises
     ------
-    ValueError
-        Fewer than two widths, or one below 1; a scale that is not > 0.
+    ValueError, TypeError
+        Fewer than two widths, or one below 1; a scale that is not > 0; a dtype or a
+        device of which there are no such numbers.
     """
     check_options({"sizes": sizes, "scale": scale}, RANGES)
+    check_making(generator, dtype, device)
     dtype = torch.get_default_dtype() if dtype is None else dtype
     source = "cpu" if generator is None else generator.device
     weights = []

@@ -68,9 +68,7 @@ def r_inv_update(state: DaggerState, A: Tensor, H: Tensor, Y: Tensor) -> DaggerS
     return DaggerState(A_dagger, W, ridge, L.diagonal().amin().square())
 
 
-def orig_update(
-    state: DaggerState, A: Tensor, H: Tensor, Y: Tensor, tolerance: float = 0.0
-) -> DaggerState:
+def orig_update(state: DaggerState, A: Tensor, H: Tensor, Y: Tensor) -> DaggerState:
     r"""Add the columns H as the original BLS does (Algorithm 3): Greville's recursion.
 
     (23) $D = A^+ H$    (22) $C = H - A D$
@@ -79,9 +77,8 @@ def orig_update(
     (20) $A^+ \leftarrow [A^+ - D B; B]$    (24) $W \leftarrow [W - D B Y; B Y]$
 
     In (21a) the generalised inverse of C is approximated by the ridge inverse, as in
-    the paper's footnote. C counts as 0 if its largest entry is at most ``tolerance``,
-    which in floating point hardly ever happens at 0. The cost is 3 l q (2 k + q)
-    operations.
+    the paper's footnote. In floating point C is hardly ever 0. The cost is
+    3 l q (2 k + q) operations.
 
     Parameters
     ----------
@@ -90,7 +87,7 @@ def orig_update(
     A_dagger, W, ridge = state.A_dagger, state.W, state.ridge
     D = mm(A_dagger, H)  # (23)
     C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (22)
-    if torch.linalg.vector_norm(C, float("inf")) > tolerance:
+    if C.any():
         L = cholesky(with_ridge(gram(C), ridge), offset=len(D))  # (21a)
         B = solved(L, C.T)  # (21a)
     else:

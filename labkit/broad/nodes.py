@@ -23,6 +23,7 @@ from torch import Generator, Tensor
 from labkit.check import check_options, integer
 
 BIAS = 0.1  # the constant input of every node
+ROUNDINGS = 16  # of a mean, up to which a standard deviation counts as 0
 CHUNK = 8192  # samples at a time, where they are not needed all at once
 SCALINGS = ("sample", "feature", "none")
 
@@ -106,13 +107,14 @@ class Preparation:
 
     scaling: str
     mean: Tensor | None = None  # (d,), of "feature"
-    deviation: Tensor | None = None  # (d,), of "feature"
+    deviation: Tensor | None = None  # (d,), of "feature"; 1 of a constant column
 
     def __call__(self, X: Tensor) -> Tensor:
         """Scale X (l, d) and append the constant column; return (l, d + 1)."""
         if self.scaling == "sample":
-            X = X - X.mean(1, keepdim=True)
-            X = X / nonzero(X.square().sum(1, keepdim=True).div(X.shape[1] - 1).sqrt())
+            mean = X.mean(1, keepdim=True)
+            X = X - mean
+            X = X / deviation(X.square().sum(1, keepdim=True), X.shape[1] - 1, mean)
         elif self.scaling == "feature":
             X = (X - self.mean) / self.deviation
         return torch.cat([X, X.new_full((len(X), 1), BIAS)], 1)
@@ -125,7 +127,7 @@ class Preparation:
         total, count = samples.sum([X.sum(0), X.new_tensor(len(X))])
         mean = total / count
         (squares,) = samples.sum([(X - mean).square().sum(0)])
-        return cls(scaling, mean, nonzero((squares / count).sqrt()))
+        return cls(scaling, mean, deviation(squares, count, mean))
 
 
 @dataclass(frozen=True)
@@ -323,6 +325,16 @@ def rows_to_unit_range(M: Tensor) -> Tensor:
     low, high = M.amin(1, keepdim=True), M.amax(1, keepdim=True)
     span = high - low
     return torch.where(span > 0, 2 * (M - low) / nonzero(span) - 1, M)
+
+
+def deviation(squares: Tensor, count: Tensor | int, mean: Tensor) -> Tensor:
+    """Return the root of squares / count, or 1 where the mean's rounding explains it.
+
+    The mean of equal numbers such as 0.1 differs from them by a few roundings.
+    """
+    found = (squares / count).sqrt()
+    rounding = ROUNDINGS * torch.finfo(mean.dtype).eps * mean.abs()
+    return torch.where(found > rounding, found, 1)
 
 
 def nonzero(x: Tensor) -> Tensor:

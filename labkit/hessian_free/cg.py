@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.check import FUNCTION, check_options, check_tensor
+from labkit.check import check_tensor
 from labkit.hessian_free.options import CGOptions
 from labkit.hessian_free.system import DTYPES
 from labkit.hessian_free.vectors import (
@@ -166,10 +166,11 @@ def cg(
     if isinstance(B, Tensor):
         check_tensor("B", B, shape=(len(b), len(b)), like=b)
         B = B.mv
-    check_options({"B": B}, {"B": FUNCTION})
     for name, x in (("x0", x0), ("preconditioner", preconditioner)):
         if x is not None:
             check_like(name, x, b)
+    if x is not None and min(block.min() for block in as_tuple(x)) <= 0:
+        raise ValueError("preconditioner must have entries > 0 only")
     q, rnorm, kept, t = [], [], [], 0
     eps, least = torch.finfo(as_tuple(b)[0].dtype).eps, options.tolerance
     for step in cg_steps(B, b, x0, preconditioner):

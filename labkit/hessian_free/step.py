@@ -97,7 +97,7 @@ class Newton(torch.optim.Optimizer):
         params = self.param_groups[0]["params"]
         kept = state_dict["state"]
         if kept:
-            warm = [kept[i]["warm"] for i in sorted(kept)]
+            warm = [kept[i]["warm"].to(params[0]) for i in sorted(kept)]
             check_blocks("the last direction", warm, params)
         super().load_state_dict(state_dict)
 

@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from labkit.check import check_kind, check_tensor
+from labkit.check import check_tensor
 
 Blocks = tuple[Tensor, ...]  # a list where a function only reads them
 Vector = Tensor | Blocks  # a caller's vector
@@ -74,11 +74,10 @@ def as_tuple(x: Vector) -> Blocks:
 
 def check_blocks(name: str, blocks: object, like: Blocks) -> None:
     """Raise an error unless there are tensors of the shapes and dtypes of others."""
-    check_kind(name, blocks, tuple | list, "a tuple of tensors")
     if len(blocks) != len(like):
         raise ValueError(f"{name} must have {len(like)} tensors, got {len(blocks)}")
-    for i, (block, own) in enumerate(zip(blocks, like, strict=True)):
-        check_tensor(f"{name}[{i}]", block, shape=own.shape, like=own)
+    for i, own in enumerate(like):
+        check_tensor(f"{name}[{i}]", blocks[i], shape=own.shape, like=own)
 
 
 def check_like(name: str, x: object, like: Vector) -> None:

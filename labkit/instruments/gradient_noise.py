@@ -27,7 +27,7 @@ from labkit.check import COUNT, check_kind, check_options, one_of
 from labkit.instruments.layer_calls import tensor_to_hook
 from labkit.instruments.per_layer import Moments, add
 from labkit.instruments.watched import KINDS, check_mixing, choose
-from labkit.layers import WeakHook, current_backward, tensors
+from labkit.layers import WeakHook, current_backward, remove_all, tensors
 
 EVERY = 20  # a measured step may then cost three plain ones within 1.1 on average
 
@@ -191,7 +191,7 @@ class GradientNoise:
         self._leave_out(refused)
         self._window, self._last = None, _Window(None)
         self._handles = [model.register_forward_pre_hook(WeakHook(self._begin))]
-        self._remove = weakref.finalize(self, _remove, self._handles)
+        self._remove = weakref.finalize(self, remove_all, self._handles)
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -294,7 +294,7 @@ class GradientNoise:
             self._window = _Window(self.passes)
             # The hooks are registered again so that they run last: another hook, as
             # of a later optimiser, may replace a layer's output by its own tensor.
-            _remove(self._handles[1:])
+            remove_all(self._handles[1:])
             del self._handles[1:]
             for module in self._layers:
                 hook = WeakHook(self._see)
@@ -389,7 +389,7 @@ class _Window:
     def let_go(self):
         """Drop the calls that no backward pass has used."""
         for handles in self.handles.values():
-            _remove(handles.values())
+            remove_all(handles.values())
         self.calls.clear()
 
 
@@ -444,8 +444,3 @@ def _finish(link, layer, parameter, gradient):
         excess = torch.zeros_like(excess).masked_fill(excess.abs() > slack, math.nan)
         window.found[name] = add([found, Moments(excess, excess)])
     window.excess[name] = excess
-
-
-def _remove(handles):
-    for handle in handles:
-        handle.remove()

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from labkit.layers import WeakHook, current_backward, is_returned, tensors
+from labkit.layers import (
+    WeakHook,
+    current_backward,
+    is_returned,
+    remove_all,
+    tensors,
+)
 from labkit.rls.checks import check_pass
 from labkit.rls.inputs import KINDS, kind_of
 from labkit.rls.update import Residuals
@@ -117,7 +123,7 @@ class Capture:
             self.witness.register_post_accumulate_grad_hook(arrived),
             module.register_forward_hook(read, with_kwargs=True),
         )
-        self.close = weakref.finalize(self, _remove, handles)
+        self.close = weakref.finalize(self, remove_all, handles)
         self.close.atexit = False
         self.sizes = [block.n_inputs for block in self.blocks]
         self.leaf = self._leaf()
@@ -301,8 +307,3 @@ class _Unformed(torch.autograd.Function):
         if ctx.needs_input_grad[4]:
             dx = (dz.to(weight.dtype) @ weight).to(x.dtype)
         return None, None, ctx.sums, None, dx, dW, dZ.sum(0)
-
-
-def _remove(handles):
-    for handle in handles:
-        handle.remove()

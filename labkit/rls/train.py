@@ -13,6 +13,7 @@ from labkit.check import COUNT, check_kind, check_options, check_tensor, number
 from labkit.clock import Clock
 from labkit.errors import DivergedError
 from labkit.rls.block_step import NumericalError
+from labkit.rls.checks import OPTIONS
 from labkit.rls.hybrid import Hybrid
 from labkit.rls.optimizer import RLS
 from labkit.rls.update import loss_one_hot
@@ -215,9 +216,13 @@ def accuracy_later(
     training = model.training
     model.eval()
     pairs = zip(inputs.split(batch_size), labels.split(batch_size), strict=True)
-    right = sum((model(x).argmax(-1) == y).sum() for x, y in pairs)
+    right = 0
+    for x, y in pairs:
+        outputs = model(x)
+        check_classes(y, outputs)
+        right += (outputs.argmax(-1) == y).sum()
     model.train(training)
-    return lambda: float(right) / len(labels)
+    return lambda: float(right) / labels.numel()
 
 
 def _read(values: list[Tensor]) -> list[float]:
@@ -261,6 +266,7 @@ def _check(optimizer, inputs, labels, settings, drop_last, max_grad_norm):
             f"drop_last leaves nothing of {len(inputs)} inputs: batch_size="
             f"{settings.batch_size}"
         )
+    check_options({"max_grad_norm": max_grad_norm}, OPTIONS)
     if max_grad_norm is not None and isinstance(optimizer, RLS | Hybrid):
         raise ValueError(
             f"{type(optimizer).__name__} clips by itself: give max_grad_norm="

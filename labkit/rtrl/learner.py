@@ -33,7 +33,8 @@ class Learner:
 
     Attributes
     ----------
-    state : (b, S) tensor, $s$, recurrent; may be set, to start from another state
+    state : (b, S) tensor, $s$, recurrent
+        May be set, to start from another state; give a copy, as `reset` writes into it.
     waiting : list of tensors
         Gradients of the readout until the next update, so that
         :func:`~labkit.rtrl.train` may stop and go on inside a window.

@@ -89,7 +89,7 @@ class CopyTask(Resumable):
     """
 
     symbols = ("0", "1", "#", "*")
-    carried = ("level", "error", "_length", "_position", "_bits")
+    carried = ("level", "error", "_length", "_position", "_bits", "_columns", "_seen")
     threshold, spread = 0.15, 5
     shortest = 693  # steps from one raise to the next: from 0.3 to 0.15 at 0.999 a step
 

@@ -32,10 +32,10 @@ def tbptt_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
 class TBPTT(Learner):
     """Learner by back-propagation through the last ``horizon`` steps.
 
-    It keeps h_hat and the compact derivatives of the window, O(horizon K n) numbers per
-    sequence, in a ring with one place more: a step writes there, and what it writes
-    belongs to the window once the step is counted. The loop over the window runs in
-    ``gradient``, not in ``step``. The weights must not change inside a window:
+    It keeps h_hat and the compact derivatives of the window, O(horizon (m + K S))
+    numbers per sequence, in a ring with one place more: a step writes there, and what
+    it writes belongs to the window once the step is counted. The loop over the window
+    runs in ``gradient``, not in ``step``. The weights must not change inside a window:
     ``backward`` guarantees that, ``gradient`` assumes it.
 
     Parameters

@@ -130,11 +130,16 @@ class Mesh:
         return SharedState(F, z, W, state.ridge, smallest_pivot(G))
 
     def truncated(self, state: SharedState, k: int) -> SharedState:
-        """Return the state of the first k nodes; one all-reduce for (49) W = F z."""
-        here = len(range(k)[self.own(0)])
+        """Return the state of the first k nodes.
+
+        It takes an all-reduce for (49) W = F z, and one for the pivot.
+        """
+        nodes, here = self.nodes or ALL, len(range(k)[self.own(0)])
         F, z = state.F[:k, :here].clone(), state.z[:here]
-        (W,) = (self.nodes or ALL).sum([upper_mm(F, z, every=self.p)])  # (49)
-        return replace(state, F=F, z=z, W=W)
+        (W,) = nodes.sum([upper_mm(F, z, every=self.p)])  # (49)
+        diagonal = F[self.own(0)].diagonal()  # of the columns that are here, if any
+        (most,) = nodes.largest([torch.cat([F.new_zeros(1), diagonal]).amax()])
+        return replace(state, F=F, z=z, W=W, pivot=most.square().reciprocal())
 
 
 @dataclass(eq=False, repr=False)

@@ -53,3 +53,9 @@ class Finding(NamedTuple):
     def __str__(self) -> str:
         size = f"differ by {self.error:.2g}" if self.error else "are equal"
         return f"{self.claim} For {self.example} the two sides {size}."
+
+
+def drawn(*shape: int, seed: int) -> Tensor:
+    """Draw standard normal numbers in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)

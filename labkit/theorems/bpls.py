@@ -14,17 +14,11 @@ from labkit.bpls.activations import activation
 from labkit.bpls.solve import METHODS, RIDGE, solve_layer
 from labkit.bpls.targets import hidden_targets
 from labkit.bpls.walk import LayerStep, hidden_values, random_weights, walk
-from labkit.theorems import Finding
+from labkit.theorems import Finding, drawn
 
 SIZES = 6, 5, 4, 3  # inputs, neurons of two hidden layers, outputs
 SAMPLES = 11
 ACTIVATIONS = ["sigmoid", "tanh"]
-
-
-def drawn(*shape: int, seed: int) -> Tensor:
-    """Draw standard normal numbers in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def walking(**options: object) -> Iterator[tuple[Tensor, Tensor, LayerStep]]:

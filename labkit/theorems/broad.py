@@ -12,7 +12,7 @@ from torch import Tensor
 
 from labkit.broad.solvers import SOLVERS
 from labkit.broad.state import DaggerState, FactorState
-from labkit.theorems import Finding
+from labkit.theorems import Finding, drawn
 
 SIZES = 17, 5, (3, 4), 2  # l, k, each q, c
 RIDGE = 0.7
@@ -20,12 +20,6 @@ VANISHING = 1e-10  # a ridge that stands for the limit of none
 SAID = (
     "$l = 17$ samples, $k = 5$ columns, then $q = 3$ and $4$ new ones, $c = 2$ outputs"
 )
-
-
-def drawn(*shape: int, seed: int) -> Tensor:
-    """Draw standard normal numbers in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def growing(

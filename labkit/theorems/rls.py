@@ -9,17 +9,11 @@ import torch
 from torch import Tensor
 
 from labkit.rls.update import clip_factor, rls_step
-from labkit.theorems import Finding
+from labkit.theorems import Finding, drawn
 
 RULE = {"forgetting": 0.9, "mean_weight": 0.3, "steps": 4}
 SAID = r"$n = 5$ inputs, $N = 3$ units, $\lambda = 0.9$, $k = 0.3$, $T = 4$"
 N_UNITS, N_INPUTS = 3, 5
-
-
-def drawn(*shape: int, seed: int) -> Tensor:
-    """Draw standard normal numbers in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def first_P(seed: int = 0, n: int = N_INPUTS) -> Tensor:

@@ -142,6 +142,7 @@ def test_a_ridge_below_rounding_is_no_singular_matrix_error():
     [
         ({"method": "lstsq"}, "one of cholesky, eigh, svd, got 'lstsq'"),
         ({"ridge": -1.0}, "ridge must be None or >= 0 and finite, got -1.0"),
+        ({"B": randn(4)}, r"B must have shape \(..., 4, J\), got \(4,\)"),
         ({"ridge": 0, "method": "cholesky"}, 'needs a ridge > 0, got 0; .*"eigh"'),
     ],
 )

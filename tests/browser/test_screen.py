@@ -169,8 +169,9 @@ def predict_by_keyboard(page):
     count = page.count()
     page.press("step")
     outcome = lambda: page.text(".labkit-outcome")  # noqa: E731
-    seen = lambda: outcome() if "after 1 step" in outcome() else ""  # noqa: E731
-    text = wait(seen, "the panel tells")
+    text = wait(
+        lambda: outcome() if "after 1 step" in outcome() else "", "the panel tells"
+    )
     values = r"after 1 step: the gap between the fits (\S+) without, (\S+) with: "
     without, turned, verdict = re.match(f"{values}(.*)", text).groups()
     happened, judged = verdict.split(", ")

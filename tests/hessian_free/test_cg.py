@@ -103,6 +103,7 @@ REFUSED = [
         "b must have the dtype torch.float32 or",
     ),
     ({"x0": torch.ones(2)}, ValueError, r"x0 must have shape \(3,\), got \(2,\)"),
+    ({"preconditioner": -torch.ones(3)}, ValueError, "must have entries > 0 only"),
     ({"b": torch.full((3,), 1e-24)}, FloatingPointError, "underflow in torch.float32"),
     ({"B": lambda x: x * math.nan}, FloatingPointError, "not finite at iteration 1"),
 ]

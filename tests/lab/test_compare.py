@@ -15,6 +15,7 @@ from labkit.lab.panels import LiveLab
 from labkit.lab.problem import Problem, load_problem, squared_error
 from labkit.lab.tuning import Comparison, Sizes, halton
 from reproduction.compare import REBUILT, autoencoder
+from tests.draws import seeded
 
 PROBLEM = load_problem("digits", samples=240, tune=1 / 6)
 IMAGES = Problem(*(replace(p, targets=p.inputs) for p in vars(PROBLEM).values()))
@@ -102,7 +103,7 @@ def test_noise_on_the_gradient_reaches_every_rule_that_has_one(name, label):
 
 
 def test_noise_on_a_gradient_is_as_large_as_asked_for():
-    g = torch.Generator().manual_seed(0)
+    g = seeded()
     gradient = 3.0 * torch.randn(100, 100, generator=g)
     assert problem.disturbed(gradient, 0.0, g) is gradient
     added = problem.disturbed(gradient, 0.5, g) - gradient

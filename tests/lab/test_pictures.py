@@ -19,6 +19,7 @@ from labkit.lab.datasets import load
 from labkit.rls import loss_mse
 from labkit.rls.update import gain
 from labkit.rtrl.low_rank import optimal_low_rank, random_signs, water_level
+from tests.draws import randn, seeded
 
 TEXT = load("text")
 
@@ -40,10 +41,8 @@ def drawn(figure, name):
 
 
 def test_the_plane_holds_the_exact_gradient_and_the_largest_noise():
-    g = torch.Generator().manual_seed(0)
-    truth = torch.randn(30, generator=g, dtype=torch.float64)
-    stretch = torch.linspace(0.1, 3, 30, dtype=torch.float64)
-    spray = stretch * torch.randn(500, 30, generator=g, dtype=torch.float64)
+    truth, stretch = randn(30), torch.linspace(0.1, 3, 30, dtype=torch.float64)
+    spray = stretch * randn(500, 30, seed=1)
     frame = rtrl.plane(truth + spray, truth)
     unit = frame * truth.norm()
     assert torch.allclose(frame @ truth, torch.tensor([1.0, 0]).double(), atol=1e-12)
@@ -134,7 +133,7 @@ def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
     row, now = run(rtrl.water_rows, rtrl.WaterKnobs, steps=1, **turned)
     assert now.d.tolist() == [getattr(knobs, bar) for bar in rtrl.BARS]
     falling = np.argsort(-now.d, kind="stable")
-    d, g = torch.tensor(now.d[falling]), torch.Generator().manual_seed(0)
+    d, g = torch.tensor(now.d[falling]), seeded()
     L, R = optimal_low_rank(
         torch.diag(d), knobs.rank, random_signs((5,), d, g)[falling]
     )
@@ -161,7 +160,7 @@ def test_regions_are_the_rules_predictions(rules, monkeypatch):
     monkeypatch.setattr(live, "regions", lambda *a: looks.append(a) or regions(*a))
     shown = live.race_of(*rules)
     row, now = run(shown.rows, RaceKnobs, steps=4, label_noise=0.2)
-    outputs, g = looks[-1][0], torch.Generator().manual_seed(0)
+    outputs, g = looks[-1][0], seeded()
     noisy = RaceKnobs(label_noise=0.2)
     *_, (X, y) = (live.draw(problem.fit, noisy, g) for _ in range(4))
     assert (now.points == X[-live.SHOWN :].numpy()).all()

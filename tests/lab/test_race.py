@@ -14,10 +14,11 @@ from labkit.lab.books.compare_measured import at_best_values
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem
 from labkit.lab.tuning import Comparison, Rule, Sizes, halton
+from tests.draws import seeded
 
 
 def part(seed, n=360):
-    X = torch.randn(n, 2, generator=torch.Generator().manual_seed(seed))
+    X = torch.randn(n, 2, generator=seeded(seed))
     return Labelled("made up", X, (X[:, 0] > 0).long())
 
 

@@ -13,6 +13,7 @@ from torch.optim import lr_scheduler as schedulers
 
 from labkit.hessian_free import HessianFree, MartensHF
 from labkit.rls import RLS, Hybrid
+from tests.draws import seeded
 
 ROWS = 6
 
@@ -20,7 +21,7 @@ ROWS = 6
 def network(hidden=7):
     """Two layers, the same at each call."""
     model = nn.Sequential(nn.Linear(5, hidden), nn.Tanh(), nn.Linear(hidden, 3))
-    g = torch.Generator().manual_seed(0)
+    g = seeded()
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(0.5 * torch.randn(p.shape, generator=g))
@@ -29,7 +30,7 @@ def network(hidden=7):
 
 def batch(seed=0):
     """Inputs and targets of a step."""
-    g = torch.Generator().manual_seed(seed)
+    g = seeded(seed)
     shapes = (ROWS, 5), (ROWS, 3)
     return [torch.randn(*s, generator=g, dtype=torch.float64) for s in shapes]
 
@@ -44,7 +45,7 @@ def hybrid(model):
 
 
 def newton(model):
-    g = torch.Generator().manual_seed(0)
+    g = seeded()
     return HessianFree(model, damping=0.5, maxiter=8, generator=g)
 
 

@@ -133,15 +133,6 @@ def test_a_figure_goes_with_its_results(tmp_path):
     assert not [*tmp_path.rglob("*.svg")]
 
 
-def test_numbers_of_a_column_have_the_same_decimals():
-    frame = pd.DataFrame({"ours": [98.3, 98.25, None], "runs": [1, 2, 3]}, list("abc"))
-    assert pages.table_of(frame).splitlines()[2:] == [
-        "| a | 98.30 | 1 |",
-        "| b | 98.25 | 2 |",
-        "| c |  | 3 |",
-    ]
-
-
 def elements(svg, kind):
     return [e for e in ElementTree.fromstring(svg).iter() if e.tag.endswith(kind)]
 

@@ -189,6 +189,7 @@ def test_a_loss_that_is_not_finite_is_a_divergence_with_all_records_before_it():
     [
         ({"epochs": 0}, "epochs must be an integer >= 1, got 0"),
         ({"batch_size": 21, "drop_last": True}, "nothing of 20 inputs: batch_size=21"),
+        ({"max_grad_norm": -1.0}, "max_grad_norm must be None or > 0, got -1.0"),
         ({"max_grad_norm": 2.0}, "RLS clips by itself: .*max_grad_norm=2.0"),
         ({"labels": torch.zeros(19).long()}, "20 inputs and 19 labels"),
         ({"inputs": torch.zeros(0, 5), "labels": torch.zeros(0)}, "0 inputs and 0"),
@@ -210,6 +211,8 @@ def test_accuracy_is_the_share_of_right_rows_in_evaluation_mode():
         model.train(mode)
         assert accuracy_later(model, X, y, batch_size=2)() == pytest.approx(0.8)
         assert model.training == mode
+    with pytest.raises(ValueError, match=r"labels must have shape \(5,\)"):
+        accuracy_later(model, X, y[:, None])
 
 
 @pytest.mark.parametrize(

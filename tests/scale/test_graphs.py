@@ -8,6 +8,7 @@ import torch
 
 from labkit.scale import graphs
 from tests.device.tape import on_tape
+from tests.draws import seeded
 
 
 def stale_input(run, generators):
@@ -62,7 +63,7 @@ def setting():
 
     The state exchanges its place with that of a buffer.
     """
-    g = torch.Generator().manual_seed(0)
+    g = seeded()
     learner = SimpleNamespace(generator=g, state=torch.zeros(3), _work=torch.ones(3))
 
     def step(x):
@@ -74,7 +75,7 @@ def setting():
     return step, learner
 
 
-XS = torch.randn(8, 3, generator=torch.Generator().manual_seed(1))
+XS = torch.randn(8, 3, generator=seeded(1))
 
 
 def replayed(monkeypatch, record):

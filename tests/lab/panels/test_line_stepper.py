@@ -13,6 +13,7 @@ from labkit.lab.panels import LineStepper
 from labkit.lab.panels.lines.source import equations_of
 from labkit.lab.panels.lines.walk import mathml
 from labkit.rls import rls_step
+from tests.draws import seeded
 
 LABKIT = Path(labkit.__file__).parent
 
@@ -34,7 +35,7 @@ def summed(n):
 
 
 def rls_walk():
-    g = torch.Generator().manual_seed(0)
+    g = seeded()
     x, gradient, theta = (torch.randn(s, generator=g) for s in (6, (3, 6), (3, 6)))
     rule = {"velocity": torch.zeros(3, 6), "momentum": 0.5, "l1": 0.1}
     return LineStepper(rls_step, theta, torch.eye(6), x, gradient, **rule)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from labkit.lab.panels.lines.tracer import PASSES, follow_lines, summarise
+from tests.draws import seeded
 
 
 def scaled(x, factor):
@@ -109,7 +110,7 @@ def test_an_error_passes_through_and_tracing_ends():
 
 @pytest.mark.parametrize(("shape", "kept"), [((4, 5), True), ((40, 33), False)])
 def test_a_summary_says_what_the_tensor_said(shape, kept):
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(shape, generator=seeded())
     before, found = x.clone(), summarise(x)
     x.add_(1)  # what is kept stays
     assert found.shape == shape
