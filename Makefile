@@ -5,6 +5,8 @@
 #   TREES="before after"   make lines: the source trees to weigh, this one by default
 #   DEVICE=cuda JSON=file  make bench on a GPU, its results written to a file
 #   PART=b                 make gpu: one part alone
+#   NAMES="01_rls"         make run-all, stills: these notebooks alone
+#   TORCH=2.13.0           make lock: the version of torch to hold to
 #   DOCS=build/docs        where make docs puts the site together
 #   ROOMS="rls rtrl"       the rooms that its API has pages of, all by default
 #   LABKIT_DATA=/data      a folder with the real data sets; tests that need them run

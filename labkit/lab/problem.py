@@ -65,7 +65,7 @@ def load_problem(
     tune: float = 0.0,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
-    **own: str | int,
+    target: str = "",
 ) -> Problem:
     """Load a data set and cut it into rows to learn from, to tune on and for the end.
 
@@ -79,7 +79,7 @@ def load_problem(
         At most 10,000 rows are kept, and as many judge the end.
     dtype : torch.dtype, of the inputs
     device : torch.device or str, where the rows go
-    own : ``target`` and ``seed``, of data of one's own; see ``load``
+    target : str, the column to be predicted, of data of one's own; see ``load``
 
     Returns
     -------
@@ -93,7 +93,7 @@ def load_problem(
     ranges = {"samples": optional(COUNT), "tune": BELOW_ONE}
     check_options({"samples": samples, "tune": tune}, ranges)
     train, test = (
-        load(dataset, part, dtype=dtype, device=device, **own)
+        load(dataset, part, dtype=dtype, device=device, target=target)
         for part in ("train", "test")
     )
     if isinstance(train, Text):

@@ -105,8 +105,9 @@ def growth_rows(
             yield columns.add(update_of(settings.budget - FEATURES))
 
     kinds, notes = {settings.exact: "exact", "orig": "greville"}, []
-    setting = columns.A, widths(), columns.Y, settings.ridge, kinds
-    for records in side_by_side(*setting, score=columns.score):
+    for records in side_by_side(
+        columns.A, widths(), columns.Y, settings.ridge, kinds, score=columns.score
+    ):
         row = {"step": records[0].columns}
         for record in records:
             kind = kinds[record.solver]
@@ -171,8 +172,9 @@ def grown(
         for _ in range(updates):
             columns.add(update_of(added))
         for ridge in RIDGES:
-            setting = columns.A, columns.widths, columns.Y, ridge, PAIR
-            for records in side_by_side(*setting, score=columns.score):
+            for records in side_by_side(
+                columns.A, columns.widths, columns.Y, ridge, PAIR, score=columns.score
+            ):
                 yield (seed + RIDGES.index(ridge) / len(RIDGES)) / seeds
                 for record in records:
                     if record.lost is None:

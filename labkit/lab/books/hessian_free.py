@@ -258,8 +258,13 @@ def krylov(
     iterations: int,
 ) -> Iterator[Mapping | float]:
     """Train for twenty steps, freeze the next problem, and solve it by both methods."""
-    where = {"published": published, "samples": samples, "device": device}
-    problem = load_images(data, **where, dtype=torch.float64)
+    problem = load_images(
+        data,
+        published=published,
+        samples=samples,
+        device=device,
+        dtype=torch.float64,
+    )
     for seed in range(seeds):
         knobs = knobs_of(problem.setting, seed=seed, max_batch_size=300)
         training = Training(problem, knobs, steps=STEPS)

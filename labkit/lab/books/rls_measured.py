@@ -127,9 +127,8 @@ def spectrum(
 def one_direction(rows: pd.DataFrame) -> Finding:
     """Judge whether what P has lost is the mean image."""
     images = rows.dropna(subset="pixel").groupby("seed")[["off", "mean"]]
-    length = np.linalg.norm
     cosines = images.apply(
-        lambda one: one["off"] @ one["mean"] / length(one["off"]) / length(one["mean"])
+        lambda one: one["off"] @ one["mean"] / np.linalg.norm(one, axis=0).prod()
     )
     return judged("the cosine of the two images is {}", cosines, ALIKE)
 

@@ -209,7 +209,7 @@ def make_training(
     if kind not in KINDS or not set(variants) <= {"M", "R"}:
         known = ", ".join([*KINDS, *BASELINES])
         raise ValueError(
-            f"unknown method {name!r}; write one of {known}, and +M or +R after a RLS"
+            f"unknown method {name!r}; write one of {known}, and +M or +R after an RLS"
         )
     options |= {"momentum": momentum * ("M" in variants), "l1": l1 * ("R" in variants)}
     hybrid, layers = kind == "HRLS", trainable(model)

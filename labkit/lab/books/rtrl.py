@@ -105,9 +105,9 @@ def cloud_path(
 
 def cloud_rows(knobs: CloudKnobs, text: Text) -> Iterator[dict]:
     """Yield the clouds after each character, with their noise."""
-    shared = text, knobs.hidden, knobs.seed
-    paths = {name: cloud_path(name, 1, *shared) for name in NOISY}
-    one_term, paths["OK"] = paths["OK"], cloud_path("OK", knobs.rank, *shared)
+    path = partial(cloud_path, text=text, hidden=knobs.hidden, seed=knobs.seed)
+    paths = {name: path(name, 1) for name in NOISY}
+    one_term, paths["OK"] = paths["OK"], path("OK", knobs.rank)
     share = operations(text, knobs.hidden, knobs.rank)
     for step in range(STEPS):
         points, noise = zip(*(path[step] for path in paths.values()), strict=True)
@@ -409,8 +409,8 @@ def noise_rows(
             row = {"step": step, "measured": False, "bits": network.bits}
             yield row | {"updates": updates}
         networks[hidden] = network
-    options = {"batch_size": draws, "seed": knobs.seed}
-    learner = make_learner(knobs.method, knobs.rank, network.cell, **options)
+    method, rank, seed = knobs.method, knobs.rank, knobs.seed
+    learner = make_learner(method, rank, network.cell, batch_size=draws, seed=seed)
     drawing = estimates(network, {"": learner}, text)
     for number, (drawn, exact) in enumerate(drawing, start=step + 1):
         numbers = noise_numbers(learner, drawn[""], exact)

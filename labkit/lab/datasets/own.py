@@ -111,9 +111,9 @@ def _prepared(
     from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 
     table, target = _read(name, target)
-    y, classes = _targets(name, table[target])
     X = table.drop(columns=target)
     _check(name, X)
+    y, classes = _targets(name, table[target])
     test, counts = max(1, round(HELD_OUT * len(y))), np.bincount(y) if classes else None
     even = classes and counts.min() > 1 and test >= len(classes) <= len(y) - test
     train, held_out = train_test_split(
@@ -127,9 +127,11 @@ def _prepared(
         (words, make_column_selector(dtype_exclude=NUMBERS)),
     ).fit(X.iloc[train])
     parts = {"train": train, "test": held_out}
-    return {
-        key: (encode.transform(X.iloc[k]), y[k]) for key, k in parts.items()
-    }, classes
+    arrays = {
+        part: (encode.transform(X.iloc[chosen]), y[chosen])
+        for part, chosen in parts.items()
+    }
+    return arrays, classes
 
 
 def _read(name: str, target: str) -> tuple["pd.DataFrame", str]:
@@ -150,6 +152,8 @@ def _read(name: str, target: str) -> tuple["pd.DataFrame", str]:
             raise DataError(f"{name} cannot be read as a table: {reason}") from error
     table.columns = table.columns.astype(str).str.strip()
     target = target or table.columns[-1]
+    if not table.columns.is_unique:
+        raise DataError(f"{name} has two columns of one name")
     if target not in table:
         known = ", ".join(table.columns[:20])
         raise DataError(f"{name} has no column {target!r}; it has: {known}")
@@ -163,10 +167,10 @@ def _arrays(name: str) -> "pd.DataFrame":
     try:
         with np.load(name) as file:
             arrays = dict(file)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{name} cannot be read as npz: {error}") from error
     match sorted(arrays.values(), key=np.ndim):
-        case [y, X] if y.ndim == 1 < X.ndim and len(y) == len(X):
+        case [y, X] if y.ndim == 1 < X.ndim and len(y) == len(X) > 0:
             return pd.DataFrame(X.reshape(len(X), -1)).assign(target=y)
     words = ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
     raise DataError(
@@ -188,23 +192,25 @@ def _targets(name: str, column: "pd.Series") -> tuple[np.ndarray, tuple[str, ...
         raise DataError(
             f"{what} has one value, {column.iloc[0]}; there is nothing to predict"
         )
-    if column.dtype.kind in "if":
+    if numeric := column.dtype.kind in "iuf":
         if different * PER_CLASS > n or (column % 1).any():
             return column.to_numpy(np.float64), ()
-        column = column.astype(int)
     elif different == n:
         raise DataError(
             f"{what} has another value in each of {n:,} rows; classes occur more than "
             "once"
         )
     indices, names = pd.factorize(column, sort=True)
-    return indices, tuple(map(str, names))
+    return indices, tuple(f"{n:.0f}" if numeric else str(n) for n in names)
 
 
 def _check(name: str, X: "pd.DataFrame") -> None:
     """Raise DataError if columns cannot be learned from."""
     if not X.shape[1]:
-        raise DataError(f"{name} has one column and no other to predict it from")
+        raise DataError(
+            f"{name} has one column and no other to predict it from; are its columns "
+            "parted by commas?"
+        )
     for key, column in X.items():
         what = f"column {key!r} of {name}"
         _check_whole(what, column)

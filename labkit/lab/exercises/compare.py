@@ -148,7 +148,7 @@ TASKS = (
         ),
         solution="RLS here. In the live race HRLS+M, RLS and RLS+M come first, SGD and "
         "Adam later, and Hessian-free, which solves each minibatch most closely, last. "
-        "Nobody is undisturbed: rules that are solved anew suffer as noisy rows pile "
+        "No rule is undisturbed: rules that are solved anew suffer as noisy rows pile "
         "up, and recover as clean ones dilute them.",
     ),
     Question(

@@ -3,13 +3,12 @@
 from functools import cache, partial
 
 import torch
-from torch import Tensor
 
 from labkit.hessian_free import Autoencoder, lsmr
 from labkit.hessian_free.batch_size import next_batch_size
 from labkit.hessian_free.linearise import LinearisedLayers, linearise
 from labkit.lab.exercises.judging import Exercise, Question
-from labkit.theorems import Finding, hessian_free as theorems
+from labkit.theorems import Finding, drawn, hessian_free as theorems
 
 ROWS, WIDTHS = 7, (5, 4, 3, 4, 5)
 # V, the squared norm, N and theta; n-hat notices each term and factor.
@@ -23,12 +22,6 @@ CASES = (
     (2.0, 2.0, 3, 0.5),  # the quotient is a whole number
     (3.0, 0.2, 1001, 0.3),  # in floats it is rounded below one
 )
-
-
-def drawn(*shape: int, seed: int) -> Tensor:
-    """Draw standard normal numbers in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def adjoint() -> Finding:

@@ -4,21 +4,14 @@ from collections.abc import Callable
 from functools import cache, partial
 
 import torch
-from torch import Tensor
 
 from labkit.lab.exercises.judging import Exercise, Question
 from labkit.rtrl import OK, UORO, Cell, Learner, LSTMCell, RNNCell
 from labkit.rtrl.kronecker import mix
 from labkit.rtrl.uoro import uoro_step
-from labkit.theorems import Finding, rtrl as theorems
+from labkit.theorems import Finding, drawn, rtrl as theorems
 
 TERMS, STEPS = 3, 5  # after TERMS + 1 steps OK draws all its signs
-
-
-def drawn(*shape: int, seed: int) -> Tensor:
-    """Draw standard normal numbers in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def learner(kind: type, cell: Cell, batch_size: int) -> Learner:

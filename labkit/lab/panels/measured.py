@@ -140,7 +140,8 @@ class Measured(Shown):
         self._take(rows)
         as_recorded = self.recorded.get("parameters") == self.parameters
         refuted = self.finding.refuted and as_recorded
-        assert not refuted, f"{self.measurement.claim} {self.finding.words}"
+        words = f"refuted: {self.measurement.claim} Measured: {self.finding.words}"
+        assert not refuted, words
 
     def _build(self) -> None:
         self._button = Button(layout={"width": "auto"})
@@ -206,7 +207,7 @@ class Measured(Shown):
         verdict = "Refuted" if self.finding.refuted else verdict
         text += f"{verdict}: {html.escape(self.finding.words)}. "
         if self.interactive and self.recorded:
-            commit = self.recorded.get("commit", "")[:10]
+            commit = self.recorded.get("commit") or "unknown"
             text += f"<small>Recorded at commit {html.escape(commit)}{self._apart}."
         else:
             text += "<small>Measured in this run."

@@ -3,7 +3,6 @@
 import html
 import threading
 import time
-from dataclasses import fields
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -116,7 +115,11 @@ class Opening(Shown):
             if changed != self._drag or now - self._drag_ended > TOGETHER:
                 self.before = self.rows
             self._drag, self._drag_ended = changed, now
-            self.rows = self._path(knobs)
+            try:
+                self.rows = self._path(knobs)
+            except Exception as error:  # of a learner's line, say: the old rows stay
+                self.formula.value = html.escape(str(error))
+                return
             self.at = min(self.at, len(self.rows) - 1)
             self._show()
 
@@ -138,21 +141,16 @@ class Opening(Shown):
         row = self.rows[self.at]
         self.slider.description = f"step {row['step']}"
         self.formula.value = (self.experiment.status or str)(row)
-        line, address = self.setting_of(row["step"])
-        text = "<summary>Copy setting</summary>in Python: <code>{}</code><br>"
-        text += "at the end of the page's address: <code>{}</code>"
-        text = text.format(html.escape(line), html.escape(address))
+        text = f"<summary>Copy setting</summary><code>{html.escape(self.call)}</code>"
         self.setting.value = f"<details>{text}</details>"
 
-    def setting_of(self, step: int) -> tuple[str, str]:
-        """Return the call that makes these knobs, and what a page's address ends in."""
-        knobs, first = self.controls.value, self.experiment.knobs()
-        names = [field.name for field in fields(knobs)]
-        turned = {n: getattr(knobs, n) for n in names}
-        turned = {n: v for n, v in turned.items() if v != getattr(first, n)}
-        call = ", ".join(f"{name}={value!r}" for name, value in turned.items())
-        parts = [f"step={step}", *(f"{name}={v}" for name, v in turned.items())]
-        return f"{type(knobs).__name__}({call})", "#" + "&".join(parts)
+    @property
+    def call(self) -> str:
+        """The call that makes the knobs as they are."""
+        knobs, first = self.controls.value, vars(self.experiment.knobs())
+        turned = {k: v for k, v in vars(knobs).items() if v != first[k]}
+        values = ", ".join(f"{name}={value!r}" for name, value in turned.items())
+        return f"{type(knobs).__name__}({values})"
 
     @property
     def figure(self) -> Figure:

@@ -22,7 +22,7 @@ import math
 import re
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +72,7 @@ class SweepResult:
 
 def sweep(
     name: str,
-    values: Mapping[str, Iterable[Value] | Value],
+    values: Mapping[str, Sequence[Value] | Value],
     *,
     profile: str = "quick",
     cluster: str = "local",
@@ -174,7 +174,7 @@ def parse_values(name: str, text: str) -> list[str | int]:
 
 def prepare_sweep(
     name: str,
-    values: Mapping[str, Iterable[Value] | Value],
+    values: Mapping[str, Sequence[Value] | Value],
     profile: str = "quick",
     out: str | Path = "runs",
 ) -> list[Plan]:
@@ -199,7 +199,12 @@ def prepare_sweep(
         given = dict(zip(lists, chosen, strict=True))
         plan = plan_run(notebook, parameters, given, profile, out)
         plans[json.dumps(plan.values)] = plan
-    whole = json.dumps([code_digest(notebook), profile, sorted(plans)])
+    read = [
+        hashlib.sha256(Path(each).read_bytes()).hexdigest()
+        for each in sorted({str(v) for p in plans.values() for v in p.values.values()})
+        if Path(each).is_file()
+    ]
+    whole = json.dumps([code_digest(notebook), profile, sorted(plans), read])
     first = next(iter(plans.values()))
     folder = out / f"sweep-{first.name}-{_sha256(whole)[:8]}"
     shown = [*lists, *({"seed"} & first.values.keys() - lists.keys())]

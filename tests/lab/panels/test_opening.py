@@ -92,10 +92,8 @@ def test_the_slider_moves_along_the_steps_with_the_formula_of_each():
 
 
 def test_a_setting_can_be_copied(opening):
-    assert opening.setting_of(4) == ("Knobs()", "#step=4")
+    assert opening.call == "Knobs()"
     opening.controls.set(rate=1.0, place="2")
-    line, address = opening.setting_of(3)
-    assert eval(line) == opening.controls.value
-    assert address == "#step=3&rate=1.0&place=2"
+    assert eval(opening.call) == opening.controls.value
     if opening.interactive:
-        assert html.escape(line) in opening.setting.value
+        assert html.escape(opening.call) in opening.setting.value

@@ -77,7 +77,7 @@ class Plot(anywidget.AnyWidget):
         self._lock = threading.RLock()
         self._make = make
         self._sent, self._next, self._owed = -math.inf, -math.inf, False
-        self._changed, self._timer = False, None
+        self._changed, self._waits_in = False, None  # an event loop
         own, figure = uuid4().hex, as_json(make())
         super().__init__(
             model_id=own, own=own, figure=figure, library=library().model_id
@@ -96,13 +96,15 @@ class Plot(anywidget.AnyWidget):
             self._changed = True
             if (wait := self.due - time.monotonic()) <= 0:
                 self.flush()
-            elif self._timer is None and (loop := loop_here()):
+            elif (loop := loop_here()) and loop is not self._waits_in:
                 # Without an event loop nothing can be owed: the caller ends with flush.
-                self._timer = loop.call_later(wait, self._late)
+                # That of a page that was left does not run, so another one is taken.
+                self._waits_in = loop
+                loop.call_later(wait, self._late)
 
     def _late(self) -> None:
         with self._lock:
-            self._timer = None
+            self._waits_in = None
             if self._changed:
                 self.changed()
 

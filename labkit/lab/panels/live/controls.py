@@ -230,15 +230,22 @@ class Controls(Shown):
         rows = {name: self._row(name, made) for name, made in self.widgets.items()}
         first = widgets.VBox([rows[name] for name in front])
         rest = widgets.VBox([row for name, row in rows.items() if name not in front])
-        look = {"icon": "undo", "tooltip": "Back to the first values of all knobs"}
-        look["layout"] = {"width": "auto"}
-        reset = widgets.Button(description="Reset knobs", **look)
+        reset = widgets.Button(
+            description="Reset knobs",
+            icon="undo",
+            tooltip="Back to the first values of all knobs",
+            layout={"width": "auto"},
+        )
         reset.on_click(lambda _: self.reset())
         below = [reset.add_class("labkit-knobs-reset")]
         if rest.children:
-            look |= {"icon": "sliders", "tooltip": "Show the other knobs, or hide them"}
-            more = f"{len(rest.children)} more"
-            below.insert(0, widgets.ToggleButton(description=more, **look))
+            more = widgets.ToggleButton(
+                description=f"{len(rest.children)} more",
+                icon="sliders",
+                tooltip="Show the other knobs, or hide them",
+                layout={"width": "auto"},
+            )
+            below.insert(0, more)
         parts = [
             widgets.HTML(_STYLE, layout={"display": "none"}),
             first.add_class("labkit-knobs"),

@@ -20,7 +20,7 @@ class Knob:
     unit, help : str, shown beside the name, and in the text beside the knob
     choices : sequence, the values allowed; makes a drop-down list
     label : str, shown in place of the field's name
-    log : bool, logarithmic slider; of an int, its values are rounded
+    log : bool, logarithmic slider; of an int, its values are whole
     look_for : str, one sentence beside the knob: what to look for when turning it
     restart : bool
         Whether a change begins the run anew; if not, it holds from the next step on.

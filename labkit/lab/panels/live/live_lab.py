@@ -208,10 +208,11 @@ class LiveLab(Shown):
         return Run(self.experiment, self.problem, vars(self.controls.value))
 
     def _new_trace(self) -> Trace:
-        self._traces += 1
-        file = f"{self.experiment.name}-{self._traces}.jsonl"
-        knobs = vars(self.controls.value)
-        where = Path(self.folder) / file if self.folder else None
+        knobs, where = vars(self.controls.value), None
+        while self.folder and (where is None or where.exists()):
+            self._traces += 1
+            file = f"{self.experiment.name}-{self._traces}.jsonl"
+            where = Path(self.folder) / file
         return Trace(
             where, parameters=knobs, device=self.device, seed=knobs.get("seed")
         )
