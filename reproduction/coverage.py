@@ -120,8 +120,8 @@ def ours(rows: list[dict]) -> str:
 def found_of(verdicts: Iterator[str]) -> tuple[str, str]:
     """Return what verdicts come to: their kind, and the kind or the counts in words.
 
-    Not contradicted is not counted with yes. Fewer "no" than open ones, and no yes, are
-    open.
+    Not contradicted is not counted with yes. No more "no" than open ones, and no yes,
+    are open.
     """
     kinds = (each.partition(" (")[0] for each in verdicts)
     every = Counter(kind if kind in MARKS else OPEN for kind in kinds)

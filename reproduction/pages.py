@@ -24,11 +24,13 @@ READING = (
     "are the paper's numbers. Seconds are of the machine named, at the load named."
 )
 LEGEND = (
-    "✔ yes, ✘ no; ≈ not contradicted: fewer than three runs, which can neither say "
-    "yes nor no; ○ open: the runs do not decide; ◐ the verdicts on several rows are "
-    "counted; – nothing was run. *Full* is the paper's setting, often with fewer runs. "
-    "What a decision would cost is computed from the recorded seconds: of as many runs "
-    "again, or of those that three lack."
+    "✔ yes, ✘ no; ≈ not contradicted: fewer than three runs, too few to decide (a "
+    "claim about one network is judged by its draws); ○ open: the runs do not decide, "
+    "or no more rows say no than are open; ◐ mixed: the rows disagree, and their "
+    "verdicts are counted; – no recorded run (*notebook*: a small one there). *Full* "
+    "is the paper's setting, often with fewer runs. What a decision would cost is "
+    "computed from the recorded seconds: of as many runs again, or of those that three "
+    "lack."
 )
 HOW_TO_READ = (
     "<details><summary>How to read the tables and figures</summary>",
