@@ -169,7 +169,8 @@ def cg(
     for name, x in (("x0", x0), ("preconditioner", preconditioner)):
         if x is not None:
             check_like(name, x, b)
-    if x is not None and min(block.min() for block in as_tuple(x)) <= 0:
+    # The numbers of an accelerator are not read: a step there would wait for them.
+    if x is not None and any(t.is_cpu and t.min() <= 0 for t in as_tuple(x)):
         raise ValueError("preconditioner must have entries > 0 only")
     q, rnorm, kept, t = [], [], [], 0
     eps, least = torch.finfo(as_tuple(b)[0].dtype).eps, options.tolerance
