@@ -154,7 +154,7 @@ def test_fewer_columns_are_the_leading_block(name):
 
 def test_the_branch_of_dependent_columns():
     """(21b) with the plus sign gives the pseudo-inverse where C = 0."""
-    _, _, Y = problem(k=4)
+    *_, Y = problem(k=4)
     A = 2 * torch.eye(len(Y), 4).to(Y)  # so that C is 0 without rounding
     dagger, H = A.T / 4, A @ torch.ones(4, 2).to(Y)
     state = DaggerState(dagger, dagger @ Y, 1e-9, Y.new_ones(()))

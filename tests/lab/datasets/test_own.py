@@ -124,6 +124,12 @@ REFUSED += [
 ]
 
 
+def test_whole_numbers_without_a_sign_are_numbers(tmp_path):
+    file = tmp_path / "unsigned.npz"
+    file.write_bytes(npz(X=X, y=np.uint16(range(20))))
+    assert not load(str(file)).classes
+
+
 @pytest.mark.parametrize(("name", "content", "message"), REFUSED)
 def test_what_cannot_be_learned_from_is_refused(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
