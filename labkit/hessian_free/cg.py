@@ -170,7 +170,7 @@ def cg(
         if x is not None:
             check_like(name, x, b)
     # The numbers of an accelerator are not read: a step there would wait for them.
-    if x is not None and any(t.is_cpu and t.min() <= 0 for t in as_tuple(x)):
+    if x is not None and any(own.is_cpu and own.min() <= 0 for own in as_tuple(x)):
         raise ValueError("preconditioner must have entries > 0 only")
     q, rnorm, kept, t = [], [], [], 0
     eps, least = torch.finfo(as_tuple(b)[0].dtype).eps, options.tolerance

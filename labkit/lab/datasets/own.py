@@ -201,7 +201,7 @@ def _targets(name: str, column: "pd.Series") -> tuple[np.ndarray, tuple[str, ...
             "once"
         )
     indices, names = pd.factorize(column, sort=True)
-    return indices, tuple(f"{n:.0f}" if numeric else str(n) for n in names)
+    return indices, tuple(f"{each:.0f}" if numeric else str(each) for each in names)
 
 
 def _check(name: str, X: "pd.DataFrame") -> None:

@@ -148,9 +148,12 @@ class Opening(Shown):
     def call(self) -> str:
         """The call that makes the knobs as they are."""
         knobs, first = self.controls.value, vars(self.experiment.knobs())
-        turned = {k: v for k, v in vars(knobs).items() if v != first[k]}
-        values = ", ".join(f"{name}={value!r}" for name, value in turned.items())
-        return f"{type(knobs).__name__}({values})"
+        turned = [
+            f"{name}={value!r}"
+            for name, value in vars(knobs).items()
+            if value != first[name]
+        ]
+        return f"{type(knobs).__name__}({', '.join(turned)})"
 
     @property
     def figure(self) -> Figure:

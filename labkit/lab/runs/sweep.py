@@ -201,7 +201,9 @@ def prepare_sweep(
         plans[json.dumps(plan.values)] = plan
     read = [
         hashlib.sha256(Path(each).read_bytes()).hexdigest()
-        for each in sorted({str(v) for p in plans.values() for v in p.values.values()})
+        for each in sorted(
+            {str(value) for plan in plans.values() for value in plan.values.values()}
+        )
         if Path(each).is_file()
     ]
     whole = json.dumps([code_digest(notebook), profile, sorted(plans), read])
