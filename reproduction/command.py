@@ -1,6 +1,7 @@
 """``labkit reproduce``: list the studies, run their units, show what they measured."""
 
 import math
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from labkit.lab.runs.cli import in_a_sentence
 from labkit.lab.runs.parameters import RunRefused
 
 app = typer.Typer(
-    no_args_is_help=True, help="The papers' tables and figures, at their size."
+    no_args_is_help=True, help="The papers' tables and figures beside ours."
 )
 # All paths begin at the checkout, so that the command works in any folder of it.
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -78,7 +79,7 @@ def run(
         raise RunRefused(f"no unit of {name} matches {units!r}: {known}")
     for each, _ in wanted:
         work.check(each, results, out, device)
-    failed = 0
+    failed, until = 0, time.time() + 60 * minutes
     for each, chosen in wanted:
         ended = work.run(
             each,
@@ -87,7 +88,7 @@ def run(
             out,
             workers=workers,
             device=device,
-            minutes=minutes,
+            until=until,
         )
         for unit, outcome in ended:
             typer.echo(f"{each.name} {unit}: {outcome}")

@@ -4,6 +4,7 @@ The file begins with a line ``# {...}`` of JSON for each unit that is done. The 
 follows. Both are in the order of the study's units, whichever finished first.
 """
 
+import io
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -35,13 +36,12 @@ def read(study: Study, folder: Path) -> tuple[dict[str, dict], pd.DataFrame]:
     if not path.exists():
         return {}, pd.DataFrame({"unit": []})
     try:
-        lines = path.read_text("utf-8").splitlines()
-        headers = [json.loads(line[2:]) for line in lines if line.startswith("# {")]
-        runs = {header["unit"]: header for header in headers}
-        above = 1 + len(headers)
-        rows = pd.read_csv(path, skiprows=above, dtype=str, keep_default_na=False)
-        if lost := {*rows["unit"]} - runs.keys():
-            raise ValueError(f"rows of {sorted(lost)} have no line on their run")
+        text = path.read_text("utf-8")
+        lines = [line for line in text.splitlines() if line.startswith("# {")]
+        runs = {header["unit"]: header for header in (json.loads(x[2:]) for x in lines)}
+        rows = pd.read_csv(
+            io.StringIO(text), skiprows=1 + len(lines), dtype=str, keep_default_na=False
+        )
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip()
         raise RunRefused(
@@ -53,10 +53,8 @@ def read(study: Study, folder: Path) -> tuple[dict[str, dict], pd.DataFrame]:
 
 def frame(study: Study, folder: Path) -> pd.DataFrame:
     """Return all rows, with numbers; the column ``unit`` names the unit of each."""
-    headers, rows = read(study, folder)
-    if rows.empty:
-        return rows
-    return pd.read_csv(path_of(study, folder), skiprows=1 + len(headers))
+    _, rows = read(study, folder)
+    return pd.read_csv(io.StringIO(rows.to_csv(index=False)))
 
 
 def difference(study: Study, header: Mapping) -> str:

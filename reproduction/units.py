@@ -80,7 +80,7 @@ def run(
     *,
     workers: int = 1,
     device: str = "cpu",
-    minutes: float = math.inf,
+    until: float = math.inf,
 ) -> Iterator[tuple[str, str]]:
     """Carry out those units of a study that are not done; yield as each ends.
 
@@ -91,15 +91,15 @@ def run(
     results_dir, out : path, of results, and of states and locks
     workers : int, processes of this machine
     device : str, the torch device that the units compute on
-    minutes : float, after which units that save states stop, to be gone on with; their
-        rows so far are then in the folder ``so-far`` of ``out``
+    until : float
+        The time, in seconds since the epoch, at which units that save states stop, to
+        be gone on with; their rows so far are then in the folder ``so-far`` of ``out``
 
     Yields
     ------
     unit, what became of it : str; "done", "at work elsewhere", that the minutes are
         over, or why it failed
     """
-    until = time.time() + 60 * minutes
     recorded, _ = results.read(study, results_dir)
     left = []
     for unit in units:

@@ -187,7 +187,6 @@ FILE, LINE = f"r/{NAME}.csv", '#\n# {"unit": "draws-00", "arguments": {}}\n'
 @pytest.mark.parametrize(
     ("place", "text", "message"),
     [
-        (FILE, "#\nunit,label\ndraws-00,x\n", "have no line on their run"),
         (FILE, "#\n# {unit\n", "Expecting property name"),
         (FILE, f"{LINE}unit,label\ndraws-00,1\ndraws-00,x,y\n", "Expected 2 fields"),
         ("r", "a file", "r is not a folder"),
