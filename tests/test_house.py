@@ -183,9 +183,10 @@ def test_no_two_modules_import_each_other():
     for path, module in modules():
         source = path.read_text("utf-8")
         found = imported(source, module, path.name == "__init__.py")
-        both = (n if n in names else n.rpartition(".")[0] for n in found)
+        both = {n if n in names else n.rpartition(".")[0] for n in found}
         # a package's own names come from the modules that it imports
-        graph[module] = {n for n in both if n in names and not module.startswith(n)}
+        own = f"{module}."
+        graph[module] = {n for n in both & names if not own.startswith(f"{n}.")}
     try:
         list(TopologicalSorter(graph).static_order())
     except CycleError as error:
@@ -198,7 +199,7 @@ LINES = runpy.run_path(str(ROOT / "benchmarks/lines.py"), run_name="lines")
 # Tokens of code, as `make lines` prints them: at most, and today. A room that is above
 # its bound may not grow; whoever makes one lighter writes down what it weighs now.
 WEIGHTS = {
-    "labkit/rls": (11_000, 10_969),
+    "labkit/rls": (11_000, 10_959),
     "labkit/bpls": (10_000, 8_481),
     "labkit/hessian_free": (15_500, 15_499),
     "labkit/broad": (17_500, 15_555),
@@ -207,21 +208,21 @@ WEIGHTS = {
     "labkit/theorems": (8_000, 7_581),
     "labkit/scale": (5_700, 3_489),
     "labkit/*.py": (2_500, 2_268),
-    "= core": (98_000, 91_330),
+    "= core": (98_000, 91_320),
     "labkit/lab/panels": (30_000, 29_771),
-    "labkit/lab/books": (29_000, 28_852),
+    "labkit/lab/books": (29_000, 28_875),
     "labkit/lab/exercises": (13_000, 7_871),
     "labkit/lab/runs": (10_500, 10_498),
     "labkit/lab/datasets": (6_000, 5_112),
     "labkit/lab": (4_500, 4_287),
-    "= lab": (92_000, 86_391),
+    "= lab": (92_000, 86_414),
     "notebooks": (12_000, 7_249),
-    "reproduction": (30_000, 30_000),
+    "reproduction": (30_000, 29_990),
     "benchmarks": (11_000, 11_000),
     "docs": (2_300, 2_235),
-    "tests of core and root": (140_000, 125_115),
-    "= tests": (205_000, 205_000),
-    "= all": (450_000, 433_205),
+    "tests of core and root": (140_000, 125_110),
+    "= tests": (205_000, 204_980),
+    "= all": (450_000, 433_188),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 96, "= lab": 123, "= reproduction": 36, "= benchmarks": 21}

@@ -163,7 +163,7 @@ class Capture:
         given = dict(zip(("input", "hx"), args, strict=False)) | kwargs
         x, start = given["input"], given.get("hx")
         check_pass(self.name, module, x, self.time_steps)
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(weight.device.type, enabled=False):
             totals, rows, T = self.sums(module, x, start, output)
             T = self.time_steps or T
             if rows % T:

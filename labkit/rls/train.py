@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.check import COUNT, check_kind, check_options, check_tensor, number
+from labkit.check import COUNT, check_kind, check_options, check_tensor
 from labkit.clock import Clock
 from labkit.errors import DivergedError
 from labkit.rls.block_step import NumericalError
@@ -19,7 +19,7 @@ from labkit.rls.optimizer import RLS
 from labkit.rls.update import loss_one_hot
 
 SIZES = {"epochs": COUNT, "batch_size": COUNT}
-SIZES["ceiling"] = number("> 0", lambda v: v > 0)
+CEILING = 100.0  # times the first loss, or 1 if that is larger: a run has diverged
 
 
 @dataclass
@@ -81,7 +81,6 @@ def train(
     max_grad_norm: float | None = None,
     test: tuple[Tensor, Tensor] | None = None,
     watch: Callable[[], Any] | None = None,
-    ceiling: float = 100.0,
     record: Callable | None = None,
 ) -> Iterator[Record]:
     """Train a classifier and yield one :class:`Record` per minibatch.
@@ -90,7 +89,9 @@ def train(
     labels in place, or the batch size in a :class:`Settings`. ValueError if sizes do
     not fit, workers have different numbers of inputs, or RLS or Hybrid is given a
     second clip. DivergedError, with the last loss, after the records up to the
-    divergence.
+    divergence: a loss above 100 times the first one (or 1, if that is larger). The CPU
+    sees that, and a failure of RLS, at its step; elsewhere no step waits for the
+    device, and the end of the epoch sees it.
 
     Parameters
     ----------
@@ -110,17 +111,13 @@ def train(
     test : (inputs, labels), for ``test_accuracy``.
     watch : callable, called between ``backward`` and ``step`` to look at the optimiser;
         what it returns is in the record. Its time is not in ``seconds``.
-    ceiling : float
-        The run has diverged when a loss exceeds this many times the first one (or 1, if
-        that is larger). The CPU sees that, and a failure of RLS, at its step; elsewhere
-        no step waits for the device, and the end of the epoch sees it.
     record : callable, optional
         ``labkit.scale.graphed``, which replays steps as CUDA graphs, one for each size
         of minibatch and setting of the options. ValueError on other devices, with
         ``watch``, on several workers.
     """
     settings = batch_size if isinstance(batch_size, Settings) else Settings(batch_size)
-    check_options({"epochs": epochs, "ceiling": ceiling} | vars(settings), SIZES)
+    check_options({"epochs": epochs} | vars(settings), SIZES)
     _check(optimizer, inputs, labels, settings, drop_last, max_grad_norm)
     own = optimizer.rls if isinstance(optimizer, Hybrid) else optimizer
     by_rls = isinstance(own, RLS)
@@ -183,7 +180,7 @@ def train(
             looked = losses[-1:] if at_hand else losses if closes else []
             for i, each in enumerate(_read(looked), step + 1 - len(looked)):
                 if i == 1:
-                    limit = ceiling * max(each, 1.0)
+                    limit = CEILING * max(each, 1.0)
                 if not each <= limit:
                     words = f"the loss is {each:.6g} at step {i}, the limit {limit:.6g}"
                     raise DivergedError(f"{words}; the last one was {last:.6g}")

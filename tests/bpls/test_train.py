@@ -113,6 +113,11 @@ def test_settings_changed_between_layers_are_those_of_the_layers_after():
     assert [record.walk for record in records] == [1, 1, 1, 2, 2, 2]
 
 
+def test_options_beside_settings_are_refused():
+    with pytest.raises(TypeError, match="these change nothing: ridge"):
+        next(train(X, y, BEFORE, settings=Settings(), ridge=0.0))
+
+
 def test_changed_settings_are_refused_where_no_walk_can_take_them():
     for name, value in {"clamp": 0.5, "interpretation": "x", "max_walks": -1}.items():
         settings = Settings()

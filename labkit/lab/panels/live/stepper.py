@@ -32,7 +32,7 @@ class Stepper(Shown):
         running loop, at most ten times a second
     interactive : bool, make buttons; otherwise a static line is shown
     speed : int or "max", steps per second of Run at first, one of ``SPEEDS``
-    beside : sequence of widgets, shown in the line of the status
+    notes : sequence of widgets, shown in the line of the status
 
     Attributes
     ----------
