@@ -24,7 +24,7 @@ from labkit.lab.claims import NO, UNDECIDED, YES
 from labkit.lab.problem import Problem, load_problem
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction import broad_streamed as streamed
-from reproduction.criteria import SEEDS, ahead, inside, of_runs, runs_of
+from reproduction.criteria import SEEDS, ahead, inside, interval, of_runs, runs_of
 from reproduction.judges import Judged, by_label, every, words
 
 # the nodes at the start and of an update
@@ -217,13 +217,15 @@ def with_paper(rows: pd.DataFrame, printed: Mapping[str, list[float]]) -> pd.Dat
 def agrees(accuracy: pd.Series, number: float, sd: float) -> str:
     """Return whether our mean is the paper's mean of 100 draws, within `MARGIN`.
 
-    It is undecided where two standard errors of their difference change the answer.
+    It is undecided where the 95 % interval of their difference has both answers.
     """
     gap, count = accuracy.mean() - number, runs_of(accuracy)
     if count < SEEDS:
         return of_runs(YES if abs(gap) <= MARGIN else NO, count)
-    error = 2 * math.sqrt(accuracy.var() / count + sd**2 / RUNS)
-    return inside((gap - error, gap + error), MARGIN)
+    ours, theirs = accuracy.var() / count, sd**2 / RUNS
+    parts = ours**2 / (count - 1) + theirs**2 / (RUNS - 1)
+    freedom = (ours + theirs) ** 2 / parts  # Welch's
+    return inside(interval(gap, math.sqrt(ours + theirs), freedom), MARGIN)
 
 
 def near(
@@ -243,14 +245,17 @@ def near(
             yield named, measured, agrees(accuracy, number, sd)
 
 
-def rises(rows: pd.DataFrame, *, claim: str) -> Judged:
-    """Judge whether accuracy at the end is above that at the start."""
+def rises(
+    rows: pd.DataFrame, *, claim: str, solver: str = "", higher: bool = True
+) -> Judged:
+    """Judge whether accuracy at the end is above that at the start, or below it."""
     ends = by_label(rows, "accuracy")
     for label, first in by_label(rows, "accuracy", "first").items():
-        last = ends[label]
-        measured = f"from {words(first)} to {words(last)}, {len(last)} draws"
-        held = ahead(last, first, paired=True, least=MARGIN)
-        yield claim.format(label=label), measured, held
+        if label.startswith(solver):
+            last = ends[label]
+            measured = f"from {words(first)} to {words(last)}, {len(last)} draws"
+            held = ahead(last, first, higher=higher, paired=True, least=MARGIN)
+            yield claim.format(label=label), measured, held
 
 
 def highest(rows: pd.DataFrame, *, claim: str, number: float, sd: float) -> Judged:
@@ -259,34 +264,6 @@ def highest(rows: pd.DataFrame, *, claim: str, number: float, sd: float) -> Judg
     label, columns = max(runs, key=lambda each: runs[each].mean())
     best = runs[label, columns]
     yield claim, f"{words(best)} at {label}", agrees(best, number, sd)
-
-
-def turns(
-    rows: pd.DataFrame, printed: Mapping[str, list[float]], *, claim: str
-) -> Judged:
-    """Judge whether accuracy ends on the side of its start that the paper's does."""
-    for label, runs in rows.groupby("label", sort=False):
-        here, paper = (
-            runs.groupby("columns")["accuracy"].mean().tolist(),
-            printed[label],
-        )
-        measured, ends = (
-            f"{x[0]:.2f} to {x[-1]:.2f} %, at most {max(x):.2f} %"
-            for x in (here, paper)
-        )
-        rise = paper[-1] > paper[0]
-        same = rise == (here[-1] > here[0]) and len(here) == len(paper)
-        named = claim.format(label=label, way="rises" if rise else "falls", ends=ends)
-        yield named, measured, of_runs(YES if same else NO, runs["seed"].nunique())
-
-
-def higher(rows: pd.DataFrame, *, claim: str, a: str, b: str) -> Judged:
-    """Judge whether the highest accuracy of a is above that of b."""
-    found = by_label(rows, "accuracy", "max")
-    if {a, b} <= found.keys():
-        one, two = found[a].max(), found[b].max()
-        held = of_runs(YES if one > two else NO, min(len(found[a]), len(found[b])))
-        yield claim, f"{one:.2f} and {two:.2f} %", held
 
 
 def faster(rows: pd.DataFrame, *, claim: str, a: str, b: str, least: float) -> Judged:
@@ -324,12 +301,11 @@ def pivots(
     ends = rows.reindex(columns=["label", "seed", "columns", "lost"])
     ends["lost"] = ends["columns"].where(ends["lost"].notna(), 0)
     lost = by_label(ends, "lost", "max")
-    if label not in lost:
+    if not {label, as_in or label} <= lost.keys():
         return
     here = lost[label]
     if as_in:
-        other = lost.get(as_in, 1 + here).reindex(here.index)
-        held = YES if (here == other).all() else NO
+        held = YES if (here == lost[as_in].reindex(here.index)).all() else NO
     elif columns:
         ends = pd.concat(draws for name, draws in lost.items() if label in name)
         close = ends[(ends - columns).abs() <= STEP]

@@ -302,9 +302,14 @@ def job_of(data: str) -> Job:
 # What stands on the page
 
 
+def of_race(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the looks of the race, not of tuning."""
+    return rows[rows["part"] == "test"]
+
+
 def raced(rows: pd.DataFrame) -> Iterator[tuple[Job, pd.DataFrame]]:
-    """Yield the job on each data set and the last looks of its race, not of tuning."""
-    for data, looks in rows[rows["part"] == "test"].groupby("data", sort=False):
+    """Yield the job on each data set and the last looks of its race."""
+    for data, looks in rows.groupby("data", sort=False):
         yield job_of(data), Race(looks).last()
 
 
@@ -383,6 +388,5 @@ def ahead_of_adam(rows: pd.DataFrame, *, claim: str) -> Judged:
 
 def by_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the looks of the race with a column of scores for each data set."""
-    race = rows[rows["part"] == "test"]
-    scores = {data: race["score"].where(race["data"] == data) for data in JOBS}
-    return race.assign(**scores)
+    scores = {data: rows["score"].where(rows["data"] == data) for data in JOBS}
+    return rows.assign(**scores)

@@ -32,9 +32,14 @@ def seconds_of(
     return rows
 
 
+def warm(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return all rounds but the first."""
+    return rows[rows["seed"] > 0]
+
+
 def timed(rows: pd.DataFrame) -> Iterator[tuple[Job, pd.DataFrame]]:
-    """Yield each job and its rules' seconds, round by round, without the first."""
-    for data, runs in rows[rows["seed"] > 0].groupby("data", sort=False):
+    """Yield each job and its rules' seconds, round by round."""
+    for data, runs in rows.groupby("data", sort=False):
         spent = runs.pivot(index="label", columns="seed", values="seconds_cpu")
         yield job_of(data), spent
 

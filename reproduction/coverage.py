@@ -22,7 +22,7 @@ from reproduction.studies import Study, studies
 
 ITEMS = Path(__file__).with_name("coverage.csv")
 SIZES = ("full", "reduced", "exact", "notebook", "missing")
-OPEN, MIXED = "open", "mixed"
+OPEN, MIXED = "open", "in part"
 MARKS = {YES: "✔", NO: "✘", NOT_CONTRADICTED: "≈", OPEN: "○", MIXED: "◐"}
 SHOWN = 3  # rows of an item that are all in the table; of more one stands there
 
@@ -56,13 +56,12 @@ def judged(item: Mapping[str, str], folder: Path) -> dict:
         done, _ = results.read(study, folder)
         units = {u for u in done if any(fnmatchcase(u, p) for p in patterns)}
         headers += [done[unit] for unit in units]
-        found = show.judged(name, folder) if units else pd.DataFrame()
-        rows += [
-            row
-            for row in found.to_dict("records")
-            if re.search(item["match"], row[show.CLAIM])
-        ]
-        runs |= runs_of(study, units, folder)
+        if units:
+            found = show.judged(name, folder)
+            rows += found[found[show.CLAIM].str.contains(item["match"])].to_dict(
+                "records"
+            )
+            runs |= runs_of(study, units, folder)
     few = re.findall(r"\((\d+) run", " ".join(row["verdict"] for row in rows))
     runs = {int(each) for each in few} or runs
     fixed = item["size"] in ("exact", "notebook")
@@ -101,10 +100,10 @@ def meant(item: Mapping[str, str]) -> dict[str, list[str]]:
 
 def runs_of(study: Study, units: set[str], folder: Path) -> set[int]:
     """Return how many runs the methods in these units have."""
-    rows = results.frame(study, folder)
+    rows = study.read(results.frame(study, folder))
     rows = rows[rows["unit"].isin(units)]
     if ("look" in rows and rows["look"].isna().all()) or "seed" not in rows:
-        return {1} if len(rows) else set()
+        return {1}
     return set(rows.groupby("label")["seed"].nunique())
 
 
@@ -114,7 +113,7 @@ def ours(rows: list[dict]) -> str:
         return "; ".join(row["measured here"] for row in rows)
     row = min(rows, key=lambda row: (row["verdict"] != NO, row["verdict"] == YES))
     claim = row[show.CLAIM].removeprefix("reading: ").removeprefix("identity: ")
-    return f"{claim}: {row['measured here']} (one of {len(rows)} rows)"
+    return f"{claim}: {row['measured here']} (the least favourable of {len(rows)} rows)"
 
 
 def found_of(verdicts: Iterator[str]) -> tuple[str, str]:

@@ -23,7 +23,8 @@ AHEAD = (
     f"side of the margin, and undecided otherwise; with fewer than {SEEDS} runs "
     f"{NOT_CONTRADICTED!r} where the lead is above a margin other than 0, else "
     f"undecided; where the margin is 0, means that differ by at most {TRIFLE:.0%} of "
-    f"the larger one, accuracies by at most {POINTS} points, decide nothing"
+    f"the larger one, accuracies by at most {POINTS} points, epochs by at most one, "
+    "decide nothing; where a run never reaches a level, all seeds must agree"
 )
 FEW = f"of fewer than {SEEDS} runs a yes is {NOT_CONTRADICTED!r} and a no undecided"
 PAPER, READING, IDENTITY, OURS = "paper", "reading", "identity", "ours"
@@ -57,7 +58,8 @@ def whose(claim: str) -> str:
 class Verdict(str):
     """A verdict by a comparison of two means, and its p-value.
 
-    ``p`` is of the hypothesis that the means differ by just the margin.
+    ``p`` is of the hypothesis that the means differ by just the margin, and nan where
+    all runs agree.
     """
 
     p: float = math.nan
@@ -150,8 +152,8 @@ def ahead(
         return UNDECIDED
     mean, error, freedom = difference(a, b, paired=paired)
     held = Verdict(above(interval(mean, error, freedom), margin))
-    far = abs(mean - margin)
-    held.p = 2 * t.sf(far / error, freedom) if error else float(not far)
+    if error:
+        held.p = 2 * t.sf(abs(mean - margin) / error, freedom)
     return held
 
 
@@ -193,11 +195,13 @@ def meets(values: pd.Series, number: float, *, margin: float) -> str:
 def area(rows: pd.DataFrame, column: str) -> pd.Series:
     """Return each seed's mean of a column over the looks: the area under its curve.
 
-    It is nan where a run failed before its second look.
+    It is nan where a run failed, or has one look.
     """
 
     def mean(run: pd.DataFrame) -> float:
         run = run.sort_values("look")
+        if run[column].isna().any():
+            return math.nan
         wide, heights = run["look"].diff(), run[column].rolling(2).mean()
         return float((wide * heights).sum() / wide.sum()) if wide.sum() else math.nan
 

@@ -1,13 +1,17 @@
 """Stochastic Hessian-free at the paper's size: USPS of Table 2, and its advice."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from operator import attrgetter, itemgetter
 
 import numpy as np
 import pandas as pd
+import torch
 
 from labkit import hessian_free as hf
-from labkit.lab.books.hessian_free_training import load_images, looks
+from labkit.lab.books.hessian_free import freeze, knobs_of, merit, side_by_side
+from labkit.lab.books.hessian_free_training import Training, load_images, looks
 from labkit.lab.problem import seeded
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction.criteria import ahead, unless_improving
@@ -51,6 +55,8 @@ def trained(
     signs, setting = seeded(1000 + seed, device), replace(problem.setting, **changes)
     saved = checkpoint.load(classes=(hf.Record,)) or {"past": [], "rows": []}
     past, rows = saved["past"], saved["rows"]
+    if rows and rows[-1]["passes"] >= passes:
+        return rows
     given = {"validation": valid, "test": test, "generator": g, "past": tuple(past)}
     if method == "martens":
         optimizer = hf.MartensHF(net, damping=4.0)
@@ -120,6 +126,37 @@ def trained(
         }
         checkpoint.save(state)
     return rows
+
+
+def solved(
+    checkpoint: Checkpoint,
+    *,
+    seed: int,
+    steps: int,
+    every: int,
+    iterations: int,
+    data: str = "usps",
+) -> Iterator[dict]:
+    """Train by SHF, and solve the problem of some steps by LSMR and by CG, from zero.
+
+    A row has ``least``, the lowest f of the validation rows among the iterates of a
+    method, and ``k``, its first iteration with an f that both methods reach.
+    """
+    problem = load_images(data, dtype=torch.float64)
+    training = Training(problem, knobs_of(problem.setting, seed=seed), steps=steps)
+    for record in training.records:
+        if record.step % every:
+            continue
+        frozen = freeze(training, record.n, record.damping)
+        found = pd.DataFrame(
+            {name: merit(frozen, training, d) for name, d in pair.items()}
+            for pair in islice(side_by_side(frozen), iterations + 1)
+        )
+        common = found.min().max()
+        for name, errors in found.items():
+            k = int((errors <= common).idxmax())
+            row = {"label": name, "seed": seed, "look": record.step, "k": k}
+            yield row | {"least": errors.min()}
 
 
 # What stands on the page

@@ -114,7 +114,7 @@ def ahead(
     **how: float,
 ) -> Judged:
     """Judge whether a is ahead of b from a look on; see :func:`criteria.ahead`."""
-    found = by_label(rows[rows["look"] >= since], column, at)
+    found = by_label(rows[rows["look"] >= since] if since else rows, column, at)
     if {a, b} <= found.keys():
         one, two = found[a], found[b]
         measured = f"{words(one, unit, digits)} and {words(two, unit, digits)}"
@@ -153,12 +153,11 @@ def meets(
     share: float = 0.0,
     at: str = "last",
     of: str = "",
-    less: float = 0.0,
     unit: str = "%",
     digits: int = 2,
     gains: Mapping[str, Any] | None = None,
 ) -> Judged:
-    """Judge whether our means, less a number, are those that the paper prints.
+    """Judge whether our means are those that the paper prints.
 
     Parameters
     ----------
@@ -169,7 +168,7 @@ def meets(
     """
     for label, runs in by_label(chosen(rows, of), column, at).items():
         if label in numbers:
-            number, excess = numbers[label], runs - less
-            held = criteria.meets(excess, number, margin=margin or share * number)
+            number = numbers[label]
+            held = criteria.meets(runs, number, margin=margin or share * number)
             named = claim.format(label=label, number=number)
-            yield named, words(excess, unit, digits), settled(held, rows, label, gains)
+            yield named, words(runs, unit, digits), settled(held, rows, label, gains)

@@ -16,9 +16,9 @@ MADE = "<!-- made by `labkit reproduce pages` from results; not edited by hand -
 READING = (
     "A claim is the paper's, an identity (its formulas make it true), of a reading of "
     "the text, or ours. A verdict judges the claim at the size that was run, by the "
-    "criterion under its table; p is the p-value where two means are compared, Holm "
-    "the same after his correction for all of them on this page. A look is what was "
-    "measured of a run between two of its steps, such as after an epoch; ± is one "
+    "criterion under its table; p is the p-value where two means are compared, and "
+    "the column Holm has it corrected for their number on this page. A look is what "
+    "was measured of a run between two of its steps, such as after an epoch; ± is one "
     "standard deviation over the runs unless a table says otherwise, and so are the "
     "bands of the figures; a curve of one run is marked so. Dashed lines and circles "
     "are the paper's numbers. Seconds are of the machine named, at the load named."
@@ -26,11 +26,12 @@ READING = (
 LEGEND = (
     "✔ yes, ✘ no; ≈ not contradicted: fewer than three runs, too few to decide (a "
     "claim about one network is judged by its draws); ○ open: the runs do not decide, "
-    "or no more rows say no than are open; ◐ mixed: the rows disagree, and their "
-    "verdicts are counted; – no recorded run (*notebook*: a small one there). *Full* "
-    "is the paper's setting, often with fewer runs. What a decision would cost is "
-    "computed from the recorded seconds: of as many runs again, or of those that three "
-    "lack."
+    "or no more rows say no than are open; ◐ in part: some rows say yes, or more say "
+    "no than are open, and their verdicts are counted; – no recorded run (*notebook*: "
+    "a small one there). *Full* is the paper's setting, often with fewer runs, "
+    "*reduced* a smaller one, and *exact* what formulas or counts decide. What a "
+    "decision would cost is computed from the recorded seconds: of as many runs again, "
+    "or of those that three lack."
 )
 HOW_TO_READ = (
     "<details><summary>How to read the tables and figures</summary>",
@@ -85,7 +86,7 @@ HEADS = ["verdict", "claim", "the paper", "ours", "size", "runs", "rows", "to de
 
 
 def claimed(items: pd.DataFrame) -> Iterator[str]:
-    """Yield the table of claims, and apart that of readings of ours, with its legend.
+    """Yield the table of claims, and apart that of readings, with its legend.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def claimed(items: pd.DataFrame) -> Iterator[str]:
     table = table.rename(columns={"number": "the paper"})[HEADS]
     yield grid(HEADS, table[~reading].values.tolist())
     if reading.any():
-        yield "**A reading of ours, which the paper's own numbers contradict:**"
+        yield "**A reading that the paper's own numbers contradict, not counted:**"
         yield grid(HEADS, table[reading].values.tolist())
     yield LEGEND
 
@@ -122,13 +123,12 @@ def chance(tests: pd.DataFrame) -> str:
     """Say how many of the verdicts of a page may be chance."""
     rows = tests[tests["whose"] == criteria.PAPER]
     decided = rows["verdict"].isin([YES, NO])
-    few = decided & (rows["p"] < LEVEL)
-    kept = few & (rows["Holm"] < LEVEL)
+    known, few = rows["p"].notna().sum(), (rows["p"] < LEVEL).sum()
+    kept = (rows["Holm"] < LEVEL).sum()
     return (
-        f"{decided.sum()} of {len(rows)} rows about the paper are decided, each at "
-        f"95 %, so that about {LEVEL * decided.sum():.0f} of them may be chance; of "
-        f"{few.sum()} that compare two means {kept.sum()} remain after Holm's "
-        "correction."
+        f"{decided.sum()} of {len(rows)} rows about the paper are decided, each by its "
+        f"criterion. {known} compare two means: p is below {LEVEL} in {few}, in up to "
+        f"{LEVEL * known:.0f} of them by chance, and in {kept} after Holm's correction."
     )
 
 
@@ -161,7 +161,7 @@ def covered(items: pd.DataFrame) -> Iterator[str]:
 def index(items: pd.DataFrame) -> Iterator[str]:
     """Yield the parts of the page that leads to the others."""
     yield MADE
-    yield "# The papers at their size"
+    yield "# The papers, at their size or reduced"
     yield (
         "[Every claim of the papers](coverage.md), and what was found of it, stands in "
         "one table; each paper has a page with the rows and figures. `labkit reproduce "

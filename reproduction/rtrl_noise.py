@@ -152,15 +152,16 @@ def cosines(
     *,
     claim: str,
     a: Sequence[str],
-    b: Sequence[str],
+    b: Sequence[str] = (),
     draws: int,
     after: int = 0,
     share: float = 1.0,
+    level: float = 0.0,
     near: float = 0.0,
     unit: str = "",
     one_network: bool = False,
 ) -> Judged:
-    """Judge whether the mean cosine of a is above that of b, over the draws.
+    """Judge whether the mean cosine of a is above that of b, or a level.
 
     Parameters
     ----------
@@ -175,31 +176,17 @@ def cosines(
     found = means_of(rows[rows["unit"] == unit] if unit else rows, after)
     if not {*a, *b} <= set(found.index):
         return
-    one, two = (reduce(apart, [found.loc[x] for x in labels]) for labels in (a, b))
-    measured = f"{plus_minus(one, '', 3)} and {plus_minus(two, '', 3)}"
-    difference = apart(share * one, two)
+    sides = [
+        reduce(apart, [found.loc[x] for x in labels]) for labels in (a, b) if labels
+    ]
+    measured = " and ".join(plus_minus(side, "", 3) for side in sides)
+    difference = reduce(apart, [share * sides[0], *sides[1:]])
     bounds = over_draws(difference, draws)
-    held = inside(bounds, near) if near else above(bounds)
+    held = inside(bounds, near) if near else above(bounds, level)
     if not near and abs(difference["mean"]) <= TRIFLE:
         held = UNDECIDED
     networks = rows["seed"].nunique() if "seed" in rows else 1
     yield claim, measured, held if one_network else of_runs(held, networks)
-
-
-def above_level(
-    rows: pd.DataFrame,
-    *,
-    claim: str,
-    label: str,
-    unit: str,
-    level: float,
-    draws: int,
-) -> Judged:
-    """Judge whether the mean cosine in one network is above a level."""
-    found = means_of(rows[rows["unit"] == unit])
-    if label in found.index:
-        row = found.loc[label]
-        yield claim, plus_minus(row, "", 4), above(over_draws(row, draws), level)
 
 
 # Untrained networks of several sizes
@@ -230,17 +217,20 @@ def untrained_table(rows: pd.DataFrame) -> pd.DataFrame:
     return table[found["label"].unique()].assign(networks=networks).reset_index()
 
 
-def whatever_size(rows: pd.DataFrame, *, claim: str, near: float) -> Judged:
+def whatever_size(rows: pd.DataFrame, *, claim: str, label: str, near: float) -> Judged:
     """Judge whether the two sizes that are furthest apart have the same cosine."""
-    for name, sizes in at_step_100(rows).groupby("label", sort=False):
-        if len(sizes) > 1:
-            units, found = sizes["units"], sizes["cosine"]
-            low, high = sizes.loc[found.idxmin()], sizes.loc[found.idxmax()]
-            measured = (
-                f"{low['cosine']:.3f} ± {low['error']:.3f} at {low['units']} units to "
-                f"{high['cosine']:.3f} ± {high['error']:.3f} at {high['units']}"
-            )
-            half = 2 * (low["error"] ** 2 + high["error"] ** 2) ** 0.5
-            middle = found.max() - found.min()
-            named = claim.format(label=name, first=units.min(), last=units.max())
-            yield named, measured, inside((middle - half, middle + half), near)
+    found = at_step_100(rows)
+    sizes = found[found["label"] == label]
+    if len(sizes) > 1:
+        units, means = sizes["units"], sizes["cosine"]
+        low, high = sizes.loc[means.idxmin()], sizes.loc[means.idxmax()]
+        measured = (
+            f"{low['cosine']:.3f} ± {low['error']:.3f} at {low['units']} units to "
+            f"{high['cosine']:.3f} ± {high['error']:.3f} at {high['units']}"
+        )
+        half = 2 * (low["error"] ** 2 + high["error"] ** 2) ** 0.5
+        middle = high["cosine"] - low["cosine"]
+        held = inside((middle - half, middle + half), near)
+        networks = int(min(low["networks"], high["networks"]))
+        named = claim.format(first=units.min(), last=units.max())
+        yield named, measured, of_runs(held, networks)

@@ -38,7 +38,7 @@ handed_on = {
 }
 app.command(
     "reproduce",
-    help="The papers' tables, at their size.",
+    help="The papers' tables beside ours.",
     context_settings=handed_on,
 )(cli.in_a_sentence(reproduce))
 

@@ -29,10 +29,7 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_bits(method, more, tmp_path):
     begun = Checkpoint(tmp_path / "b", every=0)
     bpls.competitor(begun, **unit, epochs=2)
     rows = bpls.competitor(Checkpoint(tmp_path / "b"), **unit, epochs=3)
-    same = ["label", "seed", "look", "train", "test"]
-    assert [[r[k] for k in same] for r in rows] == [[r[k] for k in same] for r in whole]
-    seconds = [row["seconds"] for row in rows]
-    assert seconds == sorted(seconds)
+    assert rows == whole
     state = tmp_path / "b/state.pt"
     # 64 inputs here, 784 there; a step's state grows with the weights alone
     most = 1_500_000 * (1 + len(more))

@@ -206,6 +206,12 @@ def gradient_norm(problem: hf.Subproblem, d: Blocks) -> float:
     return float(dot(gradient, gradient).sqrt())
 
 
+def merit(problem: hf.Subproblem, training: Training, d: Blocks) -> float:
+    """Return f of the validation rows at w + d."""
+    weights, held = add(problem.point.weights, 1.0, d), training.problem.tune.inputs
+    return float(hf.squared_error(training.net, held, weights=weights)) / 2
+
+
 def side_by_side(problem: hf.Subproblem) -> Iterator[dict[str, Blocks]]:
     """Yield the iterate d of each method after each iteration, by its name.
 
@@ -222,20 +228,14 @@ def side_by_side(problem: hf.Subproblem) -> Iterator[dict[str, Blocks]]:
 
 
 def krylov_rows(problem: hf.Subproblem, training: Training) -> Iterator[dict]:
-    """Yield a row for each iteration: three measures of each method's iterate.
-
-    The merit is f of the validation rows at w + d.
-    """
-    exact = problem.solve(atol=1e-10, maxiter=EXACT).x
-    least, held = model_value(problem, exact), training.problem.tune.inputs
+    """Yield a row for each iteration: three measures of each method's iterate."""
+    least = model_value(problem, problem.solve(atol=1e-10, maxiter=EXACT).x)
     for k, pair in enumerate(side_by_side(problem)):
         row = {"k": k}
         for name, d in pair.items():
             row[f"value {name}"] = 1 - model_value(problem, d) / least
             row[f"gradient {name}"] = gradient_norm(problem, d)
-            weights = add(problem.point.weights, 1.0, d)
-            error = hf.squared_error(training.net, held, weights=weights)
-            row[f"merit {name}"] = float(error) / 2
+            row[f"merit {name}"] = merit(problem, training, d)
         yield row
 
 
