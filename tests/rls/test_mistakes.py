@@ -110,7 +110,6 @@ def test_a_layer_named_that_is_frozen(frozen, which):
         (["head"], "no layer 'head'; it has '0', '2'"),
         ([nn.Linear(5, 7)], r"no layer Linear\(.*it has '0', '2'"),
         (["1"], "layer '1': it is a ReLU"),
-        (["0", "0"], "'0' is named 2 times"),
         (["0", "2", {"layer": "0"}], "'0' is named 2 times"),
         ([{"lr": 0.1}], r'needs the key "layer", got .*lr'),
         ([{"layer": "0", "eta": 0.1}], "no option 'eta'; there are: forgetting"),
@@ -146,6 +145,10 @@ CONV = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))
 LATER = {"params": [nn.Parameter(torch.ones(2).double())]}
 # a mistake -> a call that makes it, and a part of the message
 MISTAKES = {
+    "time_steps on a CONV layer": (
+        lambda: RLS(CONV, layers=[{"layer": "0", "time_steps": 2}]),
+        "layer '0' is a Conv2d and has no time_steps",
+    ),
     "classes that are not the last axis": (
         lambda: loss_one_hot(randn(2, 3, 3, 3), torch.zeros(2, 3, 3).long()),
         r"\(2, 3, 3, 3\); they must be \(M, N\)",
