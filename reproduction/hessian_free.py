@@ -10,7 +10,6 @@ import pandas as pd
 import torch
 
 from labkit import hessian_free as hf
-from labkit.lab.books.hessian_free import freeze, knobs_of, merit, side_by_side
 from labkit.lab.books.hessian_free_training import Training, load_images, looks
 from labkit.lab.problem import seeded
 from labkit.lab.runs.jobs import Checkpoint
@@ -142,6 +141,9 @@ def solved(
     A row has ``least``, the lowest f of the validation rows among the iterates of a
     method, and ``k``, its first iteration with an f that both methods reach.
     """
+    # the book has the figures' libraries, without which all else here runs
+    from labkit.lab.books.hessian_free import freeze, knobs_of, merit, side_by_side
+
     problem = load_images(data, dtype=torch.float64)
     training = Training(problem, knobs_of(problem.setting, seed=seed), steps=steps)
     for record in training.records:
