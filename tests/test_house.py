@@ -199,7 +199,7 @@ LINES = runpy.run_path(str(ROOT / "benchmarks/lines.py"), run_name="lines")
 # Tokens of code, as `make lines` prints them: at most, and today. A room that is above
 # its bound may not grow; whoever makes one lighter writes down what it weighs now.
 WEIGHTS = {
-    "labkit/rls": (11_000, 10_959),
+    "labkit/rls": (11_000, 10_992),
     "labkit/bpls": (10_000, 8_481),
     "labkit/hessian_free": (15_500, 15_499),
     "labkit/broad": (17_500, 15_555),
@@ -208,7 +208,7 @@ WEIGHTS = {
     "labkit/theorems": (8_000, 7_581),
     "labkit/scale": (5_700, 3_489),
     "labkit/*.py": (2_500, 2_268),
-    "= core": (98_000, 91_320),
+    "= core": (98_000, 91_353),
     "labkit/lab/panels": (30_000, 29_771),
     "labkit/lab/books": (29_000, 28_875),
     "labkit/lab/exercises": (13_000, 7_871),
@@ -222,7 +222,7 @@ WEIGHTS = {
     "docs": (2_300, 2_235),
     "tests of core and root": (140_000, 125_128),
     "= tests": (205_000, 204_998),
-    "= all": (450_000, 433_206),
+    "= all": (450_000, 433_239),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 96, "= lab": 123, "= reproduction": 36, "= benchmarks": 21}

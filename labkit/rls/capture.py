@@ -8,6 +8,7 @@ thus belongs to the ``.grad`` of the weights: passes without a backward pass and
 
 import weakref
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -163,7 +164,10 @@ class Capture:
         given = dict(zip(("input", "hx"), args, strict=False)) | kwargs
         x, start = given["input"], given.get("hx")
         check_pass(self.name, module, x, self.time_steps)
-        with torch.no_grad(), torch.autocast(weight.device.type, enabled=False):
+        kind = weight.device.type
+        cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+        plain = torch.autocast(kind, enabled=False) if cast else nullcontext()
+        with torch.no_grad(), plain:
             totals, rows, T = self.sums(module, x, start, output)
             T = self.time_steps or T
             if rows % T:
