@@ -216,7 +216,8 @@ def best(rows: pd.DataFrame, *, claim: str, symbol: str, value: str) -> Judged:
         pair = rows[rows["label"].isin((own, label))]
         held = unless_improving(held, pair, "loss", least=LEAST)
         for worse, better, verdict in ((other, runs, YES), (runs, other, NO)):
-            if worse.count() == 0 and better.count() == len(better) >= SEEDS:
+            all_failed = worse.isna().all() and len(worse) >= SEEDS
+            if all_failed and better.notna().all():
                 held = verdict
         yield claim.format(other=label.split()[-1]), measured, held
 

@@ -217,12 +217,12 @@ WEIGHTS = {
     "labkit/lab": (4_500, 4_287),
     "= lab": (92_000, 86_414),
     "notebooks": (12_000, 7_249),
-    "reproduction": (30_000, 29_990),
+    "reproduction": (30_000, 29_999),
     "benchmarks": (11_000, 11_000),
     "docs": (2_300, 2_235),
     "tests of core and root": (140_000, 125_128),
     "= tests": (205_000, 204_998),
-    "= all": (450_000, 433_239),
+    "= all": (450_000, 433_248),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 96, "= lab": 123, "= reproduction": 36, "= benchmarks": 21}
