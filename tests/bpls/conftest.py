@@ -24,12 +24,12 @@ def ols(X, Y, X_new=None):
     return torch.from_numpy((X if X_new is None else X_new).numpy() @ W)
 
 
-def blobs(samples=60, classes=3, width=4, *, seed=0, spread=2.0):
+def blobs(samples=60, classes=3, *, seed=0, spread=2.0):
     """Overlapping classes around random centres."""
     rng = np.random.default_rng(seed)
     y = rng.integers(classes, size=samples)
-    centres = spread * rng.normal(size=(classes, width))
-    X = centres[y] + rng.normal(size=(samples, width))
+    centres = spread * rng.normal(size=(classes, 4))
+    X = centres[y] + rng.normal(size=(samples, 4))
     return torch.from_numpy(X), torch.from_numpy(y)
 
 

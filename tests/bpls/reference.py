@@ -53,7 +53,7 @@ def corrected(n, W, b):
 
 
 def walk(x, b, W, function, *, clamp, ridge, second):
-    """Lines 2 to 11 of Algorithm 1, or 2 to 14 of Algorithm 2 if ``second``.
+    """Algorithm 1 (lines 2 to 11), or lines 2 to 14 of Algorithm 2 if ``second``.
 
     x (M, D) are the inputs and b (J, D) the targets before the output's activation.
     """
@@ -82,14 +82,9 @@ def outputs(x, W, value):
     return W[-1].T @ x
 
 
-def algorithm_1(x, y, W, name, *, clamp=1e-2, ridge=1e-4):
-    """Return the weights after one walk, for values y (J, D)."""
-    return walk(x, y, W, FUNCTIONS[name], clamp=clamp, ridge=ridge, second=False)
-
-
-def algorithm_2(x, labels, W, name, *, walks, clamp=1e-2, ridge=1e-4):
+def algorithm_2(x, labels, W, name, *, walks, ridge):
     """Return the weights that are kept, and the misses after each walk."""
-    options = {"clamp": clamp, "ridge": ridge, "second": True}
+    options = {"clamp": 1e-2, "ridge": ridge, "second": True}
     function = FUNCTIONS[name]
     one_hot = np.equal.outer(np.arange(W[-1].shape[1]), labels)
     b = np.log(np.clip(one_hot, LABEL_CLAMP, 1))

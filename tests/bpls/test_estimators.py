@@ -113,12 +113,12 @@ def test_the_two_types_agree_on_the_digits():
         assert abs(single - double) < 0.003
 
 
-def fits(hidden, clamp=1e-2, seeds=10):
+def fits(hidden, clamp=1e-2):
     """Accuracy on 1,200 of the digits: of the first walk, and of the weights kept."""
     X, y = load_digits(return_X_y=True)
     rows = np.random.default_rng(0).permutation(len(X))[:1200]
     X, y, found = X[rows] / 16, y[rows], []
-    for seed in range(seeds):
+    for seed in range(10):
         net = BPLSClassifier(
             (30,), hidden, clamp=clamp, ridge=0, bias=True, random_state=seed
         ).fit(X, y)

@@ -22,11 +22,11 @@ def networks(runs):
     return start(*SIZES, runs=(runs,))
 
 
-def nonlinear(sigma, *, runs=4000, **options):
+def nonlinear(sigma, **options):
     """RMSE and squared errors in test."""
     toy = toy_problem("nonlinear")
-    Y = noisy_outputs(toy, sigma, runs, generator=seeded(1))
-    weights = toy_walk(toy, Y, networks(runs), ridge=0, **options)
+    Y = noisy_outputs(toy, sigma, 4000, generator=seeded(1))
+    weights = toy_walk(toy, Y, networks(4000), ridge=0, **options)
     test = toy_errors(toy, weights)[1]
     return float(rmse(test)), test.sqrt()
 

@@ -150,13 +150,6 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: place.get(item.path, len(files)))
 
 
-def code_with(words: str, name: str) -> str:
-    """Return the first cell of a notebook's code that has these words."""
-    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
-    code = ("".join(c["source"]) for c in cells if c["cell_type"] == "code")
-    return next(text for text in code if words in text)
-
-
 def copy_small(folder: Path) -> None:
     """Copy the notebooks, with small numbers, so that the committed ones stay."""
     folder.mkdir()
@@ -182,7 +175,9 @@ def server(tmp_path_factory):
     write_notebook(home / "notebooks", "screens", SCREENS)
     write_notebook(home / "notebooks", "seen", SEEN, folded=(0,))
     write_notebook(home / "notebooks", "exercise", EXERCISE)
-    walk = [*WALK, code_with("LineStepper(\n", "01_rls")]
+    cells = json.loads((NOTEBOOKS / "01_rls.ipynb").read_text())["cells"]
+    code = ("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+    walk = [*WALK, next(text for text in code if "LineStepper(\n" in text)]
     write_notebook(home / "notebooks", "walk", walk)
     with jupyterlab(home) as made:
         yield made

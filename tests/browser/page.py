@@ -31,6 +31,11 @@ const more = '[data-looked-at] .labkit-all-plots:not(.mod-active)';
 if (!plots.at(-1)?.checkVisibility()) document.querySelector(more)?.click();
 """
 
+# Scrolls until the knobs are at the top of the window.
+AT_THE_TOP = """
+document.querySelector('[data-looked-at]').scrollIntoView({block: 'start'});
+"""
+
 # The panel's curves, below its pictures, as they are drawn: outlines of curves, markers
 # and bars.
 DRAWN = """
@@ -232,7 +237,7 @@ class Page:
         wait(lambda: self.find(css), f"{css} is there")
         self.script(LOOK_AT, css)
         self.script(UNFOLD)
-        self.show_panel()
+        self.script(AT_THE_TOP)
 
     def within(self, css):
         """Find in the panel that is looked at."""
@@ -355,13 +360,6 @@ class Page:
         row = f"[data-looked-at] .labkit-knob-row:has(.labkit-knob-{knob})"
         question = f"{row} .labkit-predict button:last-child"
         self.script("document.querySelector(arguments[0])?.click();", question)
-
-    def show_panel(self):
-        """Scroll until the knobs are at the top of the window."""
-        self.script(
-            "document.querySelector('[data-looked-at]')"
-            ".scrollIntoView({block: 'start'});"
-        )
 
     def turned(self):
         """What the panel says of the knob turned last."""

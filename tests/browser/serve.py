@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +105,7 @@ def end_group(process: subprocess.Popen) -> None:
 
 
 @contextlib.contextmanager
-def jupyterlab(home: Path, command: Sequence[str] = LAB):
+def jupyterlab(home: Path):
     """Yield a JupyterLab on ``home / "notebooks"``; its kernels end with it."""
     (home / "jupyter").mkdir()
     port, token = free_port(), secrets.token_hex(16)
@@ -120,7 +119,7 @@ def jupyterlab(home: Path, command: Sequence[str] = LAB):
         (home / f"jupyter/jupyter_{app}_config.json").write_text(json.dumps(own))
     with made.log.open("w") as log:
         process = subprocess.Popen(
-            command,
+            LAB,
             stdout=log,
             stderr=log,
             env=environment(home),

@@ -122,16 +122,16 @@ def check_still(page):
     wait(lambda: inked(page, page.script(STILL)) > 1000, "something is drawn")
 
 
-def check_question(page, knob="ridge"):
+def check_question(page):
     """The question of a knob that has the focus, or the mouse, lies on top, whole."""
     page.script("document.activeElement.blur();")
-    handle = page.find(f".labkit-knob-{knob} .noUi-handle")
+    handle = page.find(".labkit-knob-ridge .noUi-handle")
     page.script("arguments[0].scrollIntoView({block: 'center'});", handle)
     page.script("arguments[0].focus({preventScroll: true});", handle)
     wait(lambda: page.script(COVERED) == [ANSWERS, []], "the question is there")
     page.script("document.activeElement.blur();")
     wait(lambda: page.script(COVERED) == [[], []], "the question is gone")
-    label = page.find(f".labkit-knob-{knob} .widget-label")
+    label = page.find(".labkit-knob-ridge .widget-label")
     ActionChains(page.driver).move_to_element(label).perform()
     wait(lambda: page.script(COVERED) == [ANSWERS, []], "the question is there")
     ActionChains(page.driver).move_to_element(page.find(FILES)).perform()

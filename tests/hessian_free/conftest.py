@@ -26,14 +26,14 @@ def split(x):
     return x[:6].reshape(2, 3), x[6:10], x[10:].reshape(2, 1)
 
 
-def small_net(widths=(5, 4, 3, 4, 5), activations=None, *, seed=0, bias=0.3):
+def small_net(widths=(5, 4, 3, 4, 5), activations=None, *, seed=0):
     """An autoencoder in float64 with dense weights and biases."""
     g = seeded(seed)
     net = Autoencoder(widths, activations=activations, dtype=torch.float64, generator=g)
     with torch.no_grad():
         for W in net.parameters():
             W.normal_(0, 0.8, generator=g)
-            W[-1].normal_(0, bias, generator=g)
+            W[-1].normal_(0, 0.3, generator=g)
     return net
 
 

@@ -56,9 +56,9 @@ def test_tuples_equal_vectors():
     assert two.status == one.status == "maxiter"
 
 
-def slow(n=300):
-    d = torch.logspace(-5, 0, n, dtype=torch.float64)
-    return lambda x: d * x, torch.ones(n, dtype=torch.float64)
+def slow():
+    d = torch.logspace(-5, 0, 300, dtype=torch.float64)
+    return lambda x: d * x, torch.ones(300, dtype=torch.float64)
 
 
 def test_stops_where_the_progress_ends():

@@ -16,7 +16,7 @@ def autoencoder():
     return net.double(), random((20, 6))[0].sigmoid()
 
 
-def hf_step(preconditioner="random_signs", shows="1 2 3 4 5 6 7 8"):
+def hf_step(preconditioner):
     net, X = autoencoder()
     g = seeded(1)
     optimizer = hessian_free.HessianFree(
@@ -25,7 +25,9 @@ def hf_step(preconditioner="random_signs", shows="1 2 3 4 5 6 7 8"):
     optimizer.step(X)
     call = partial(optimizer.step, X, validation=X[:9])
     kept = lambda: (list(net.parameters()), optimizer.state_dict(), g)  # noqa: E731
-    return Walk(call, kept, {hessian_free.HessianFree.step: shows + " A1 A2 B1 B2 B3"})
+    return Walk(
+        call, kept, {hessian_free.HessianFree.step: "1 2 3 4 5 6 7 8 A1 A2 B1 B2 B3"}
+    )
 
 
 def hf_martens():

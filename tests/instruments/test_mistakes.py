@@ -19,10 +19,6 @@ ONE, MANY = torch.ones(2, 3), torch.ones(5, 2, 3)
 NET = nn.Linear(3, 2)
 
 
-def count(n, m, K, P, r):
-    return n, m
-
-
 # a mistake -> a call that makes it, and a part of the message
 MISTAKES = {
     "a list": (
@@ -62,7 +58,7 @@ MISTAKES = {
         r"inputs must be \(M, n\), M > 0; got \(3,\)",
     ),
     "a size of zero": (
-        lambda: cost(count, hidden=0, inputs=2),
+        lambda: cost(max, hidden=0, inputs=2),
         "hidden must be an integer >= 1, got 0",
     ),
     "a formula's result": (
@@ -108,10 +104,6 @@ MISTAKES = {
     "a seed": (
         lambda: Trace(seed="one"),
         "seed must be an integer or None, got str 'one'",
-    ),
-    "parameters": (
-        lambda: Trace(parameters={"net": NET}),
-        "parameter 'net' cannot be written as JSON",
     ),
 }
 

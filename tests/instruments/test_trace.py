@@ -101,7 +101,7 @@ def test_what_cannot_be_begun_leaves_no_file(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotADirectoryError, match="is a file, not a folder"):
         Trace(tmp_path / "file" / "t.jsonl")
-    with pytest.raises(TypeError, match="parameter 'x'"):  # which JSON cannot hold
+    with pytest.raises(TypeError, match="parameter 'x' cannot be written as JSON"):
         Trace(tmp_path / "t.jsonl", parameters={"x": torch.zeros(1)})
     assert not (tmp_path / "t.jsonl").exists()
 

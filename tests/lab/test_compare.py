@@ -114,14 +114,10 @@ def test_noise_on_a_gradient_is_as_large_as_asked_for():
 # The live race
 
 
-def live():
-    return LiveLab(compare.RACE, interactive=False)
-
-
 def test_a_rule_that_fails_live_ends_alone(monkeypatch):
     values = compare.middle_values() | {"RLS": {"lr": 1e6, "mean_weight": 0.1}}
     monkeypatch.setattr(compare, "middle_values", lambda: values)
-    made = live()
+    made = LiveLab(compare.RACE, interactive=False)
     frame = made.run(6)
     assert frame["ended"].iloc[-1] == "RLS" and "failure: RLS" in made.note.value
     assert frame["Adam"].iloc[-1] < 100 and pd.isna(frame["RLS"].iloc[-1])

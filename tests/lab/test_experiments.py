@@ -96,12 +96,12 @@ PROBLEMS = {
 }
 
 
-def live(name, *, interactive=False, **given):
+def live(name, **given):
     problem, keywords = PROBLEMS.get(name, lambda: ((), {}))()
     if given:
         knobs = keywords.get("knobs") or EXPERIMENTS[name].knobs()
         keywords = keywords | {"knobs": dataclasses.replace(knobs, **given)}
-    return LiveLab(EXPERIMENTS[name], *problem, interactive=interactive, **keywords)
+    return LiveLab(EXPERIMENTS[name], *problem, interactive=False, **keywords)
 
 
 def numbers(lab):

@@ -18,25 +18,11 @@ def text():
     return load("text")
 
 
-@pytest.fixture(scope="module")
-def untrained(text):
-    return lab.new_network(len(text.symbols), 32)
-
-
 def taken(count, network, method, rank, text, *, draws=20, seed=0):
     """The numbers of the first steps' noise."""
     learner = lab.make_learner(method, rank, network.cell, batch_size=draws, seed=seed)
     steps = islice(estimates(network, {"": learner}, text), count)
     return [noise_numbers(learner, drawn[""], truth) for drawn, truth in steps]
-
-
-def live(text, networks=None, updates=300, draws=20, **knobs):
-    small = {"hidden": 8, "rank": 2, "trained": False}
-    options = {"knobs": lab.NoiseKnobs(**small | knobs), "interactive": False}
-    return LiveLab(lab.NOISE, lambda: text, networks, updates, draws, **options)
-
-
-# Learners
 
 
 # The noise experiment
@@ -60,16 +46,17 @@ def test_the_mixing_error_is_that_of_the_theorem(text):
     assert last["d3"] <= last["level"] <= last["d1"]
 
 
-def means(network, methods, text, *, steps, skip, draws=20):
+def means(network, methods, text, *, steps, skip):
     """Means over the draws and the steps after ``skip``."""
     rows = {}
     for method in methods:
-        seen = taken(steps, network, *method, text, draws=draws)[skip:]
+        seen = taken(steps, network, *method, text)[skip:]
         rows[label(*method)] = pd.DataFrame(seen).mean()
     return pd.DataFrame(rows).T
 
 
-def test_untrained_cosines_lie_where_the_paper_has_them(text, untrained):
+def test_untrained_cosines_lie_where_the_paper_has_them(text):
+    untrained = lab.new_network(len(text.symbols), 32)
     methods = [("OK", 2), ("KF-AVG", 1), ("UORO", 1)]
     table = means(untrained, methods, text, steps=150, skip=50)
     assert table.cosine["2-OK"] > 0.99
@@ -83,7 +70,9 @@ def test_untrained_cosines_lie_where_the_paper_has_them(text, untrained):
 
 def test_the_lab_trains_first_and_only_once(text):
     networks = {}
-    noise = live(text, networks, 3, trained=True)
+    knobs = lab.NoiseKnobs(hidden=8, rank=2, trained=True)
+    options = {"knobs": knobs, "interactive": False}
+    noise = LiveLab(lab.NOISE, lambda: text, networks, 3, 20, **options)
     noise.stepper.step()
     assert noise.note.value.startswith("training: update 1 of 3, ")
     frame = noise.run(2)
@@ -127,15 +116,11 @@ def test_the_openings_mission_can_be_won_and_lost(text):
 # Acceptance on Penn Treebank
 
 
-@pytest.fixture(scope="module")
-def ptb():
-    return load("ptb", split="train")
-
-
 @pytest.mark.long
 @pytest.mark.real_data
-def test_more_terms_beat_more_copies_trained_on_ptb(ptb):
+def test_more_terms_beat_more_copies_trained_on_ptb():
     """Seen with these seeds: 0.428, 0.627, 0.9925 (OK), 0.807, 0.045."""
+    ptb = load("ptb", split="train")
     *_, (_, network) = lab.train_network(ptb, 64, updates=5000)
     assert network.bits < 2.8
     methods = [("OK", 1), ("OK", 2), ("OK", 8), ("KF-AVG", 8), ("UORO", 1)]

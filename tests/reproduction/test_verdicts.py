@@ -27,21 +27,21 @@ def frame(columns, rows):
 # Hessian-free
 
 
-def autoencoder(label, seed, errors, *, unit="", batches=(200, 2000)):
+def autoencoder(label, seed, errors, *, unit=""):
     """A run whose errors in f are the same in all parts."""
     looks = np.arange(1, len(errors) + 1)
-    sizes = np.linspace(*batches, len(errors))
+    sizes = np.linspace(200, 2000, len(errors))
     run = {"unit": unit or f"{label}-{seed}", "label": label, "seed": seed}
     run |= {"look": looks, "step": looks, "passes": 50.0 * looks, "n": sizes}
     return pd.DataFrame(run | dict.fromkeys(hessian_free.PARTS, 2 * np.array(errors)))
 
 
-def usps(gap, *, seeds=3, falling=False, batches=(200, 2000), level=1.947):
+def usps(gap, *, seeds=3, falling=False):
     """Runs of both methods that end that far above the printed test error of SHF."""
-    fall = [level + gap + 0.1 * k for k in range(40, -1, -1)]
-    settled = [*fall, *40 * [level + gap + 0.2]]
+    fall = [1.947 + gap + 0.1 * k for k in range(40, -1, -1)]
+    settled = [*fall, *40 * [1.947 + gap + 0.2]]
     return pd.concat(
-        autoencoder(label, seed, np.array(end) + 0.004 * seed, batches=batches)
+        autoencoder(label, seed, np.array(end) + 0.004 * seed)
         for seed in range(seeds)
         for label, end in (("shf", fall if falling else settled), ("martens", settled))
     )
@@ -83,14 +83,14 @@ def test_test_errors_are_compared_at_the_training_error_that_all_reach():
 # RLS
 
 
-def swept(ends, seeds=3, fall=0.0):
-    """Runs of RLS with one constant changed; a fall of the loss in the last look."""
+def swept(ends, seeds=3):
+    """Runs of RLS with one constant changed."""
     return pd.DataFrame(
-        {"label": f"RLS, {label}", "seed": seed, "look": look, "loss": loss}
+        {"label": f"RLS, {label}", "seed": seed, "look": look, "loss": 1.0}
         | {"accuracy": end if end is None else end + 0.01 * seed}
         for label, end in ends.items()
         for seed in range(seeds)
-        for look, loss in ((1, 1.0), (20, 1.0 - fall))
+        for look in (1, 20)
     )
 
 

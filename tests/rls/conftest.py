@@ -3,21 +3,24 @@
 import math
 from typing import NamedTuple
 
+import pytest
 import torch
 from torch import Tensor
 
 from labkit.rls import loss_mse, rls_step
 from tests.draws import randn
 
+# with and without the gradient formed, where rows are fewer than units
+FORMS = pytest.mark.parametrize("limit", [None, math.inf])
 RULE = {"forgetting": 0.97, "mean_weight": 0.3, "lr": 0.7, "momentum": 0.6, "l1": 1e-2}
 REF_RULE = {"lam": 0.97, "k": 0.3, "eta": 0.7, "alpha": 0.6, "gamma": 1e-2}
 
 
-def spd(n, seed=0, dtype=torch.float64):
+def spd(n, seed=0):
     """A random symmetric positive definite matrix, bit-symmetric, far from identity."""
     A = randn(n, n, seed=seed)
     S = A @ A.T / n + 0.2 * torch.eye(n, dtype=torch.float64)
-    return ((S + S.T) / 2).to(dtype)
+    return (S + S.T) / 2
 
 
 class State(NamedTuple):

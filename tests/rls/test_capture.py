@@ -12,6 +12,7 @@ from torch import nn
 from labkit.rls import RLS, loss_mse
 
 from .conftest import (
+    FORMS,
     assert_close,
     backward,
     identical,
@@ -23,8 +24,6 @@ from .conftest import (
 from .reference import Net
 from .twins import CASES, assert_same, fcs, randomise
 
-# with and without the gradient formed, where rows are fewer than units
-FORMS = pytest.mark.parametrize("limit", [None, math.inf])
 ONE = randn(2, 5, seed=1), randn(2, 3, seed=2)  # a minibatch
 
 

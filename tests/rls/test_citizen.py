@@ -8,18 +8,11 @@ from torch import nn
 
 from labkit.rls import RLS, loss_mse
 
-from .conftest import (
-    assert_close,
-    batch,
-    randn,
-    snapshot,
-    take,
-)
+from .conftest import FORMS, assert_close, batch, randn, snapshot, take
 from .test_health import held
 from .twins import fcs, randomise
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
-FORMS = pytest.mark.parametrize("limit", [None, math.inf])
 
 
 # What reaches a parameter past its layer: formed by autograd, where the rest is not

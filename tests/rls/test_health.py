@@ -9,11 +9,10 @@ from torch import nn
 from labkit.rls import RLS, NumericalError, RunningMeanRLS, rls_step
 from tests.draws import seeded
 
-from .conftest import assert_close, batch, identical, randn, snapshot, take
+from .conftest import FORMS, assert_close, batch, identical, randn, snapshot, take
 from .twins import fcs
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
-FORMS = pytest.mark.parametrize("limit", [None, math.inf])
 
 
 def test_collinear_inputs_wear_out_one_direction():

@@ -17,7 +17,7 @@ from labkit.rls import (
     loss_one_hot,
 )
 
-from .conftest import backward, batch, identical, randn, snapshot, take
+from .conftest import FORMS, backward, batch, identical, randn, snapshot, take
 from .twins import fcs
 
 
@@ -228,7 +228,7 @@ def test_inputs_of_more_than_two_dimensions_need_time_steps():
     del optimizer
 
 
-@pytest.mark.parametrize("limit", [None, math.inf])
+@FORMS
 def test_time_steps_must_divide_the_rows(limit):
     model = nn.Sequential(nn.Linear(5, 30))
     layers = [{"layer": "0", "time_steps": 3}]

@@ -62,24 +62,20 @@ def at_rest(N, n):
     return State(randn(N, n, seed=1), torch.zeros(N, n).double(), torch.eye(n).double())
 
 
-def least_squares(steps, **rule):
-    """A linear layer on one sample a step, residual form; states and samples."""
-    state = at_rest(2, 4)
-    theta, xs, ys = state.theta, randn(steps, 4, seed=2), randn(steps, 2, seed=3)
-    for x, y in zip(xs, ys, strict=True):
-        state = stepped(state, x, torch.outer(state.theta @ x - y, x), **rule)
-    return state.theta, theta, xs, ys
-
-
 @pytest.mark.parametrize("lam", [1.0, 0.9])
 def test_one_sample_a_step_is_ridge_regression_towards_the_start(lam):
     """Forgetting weighs old samples, and the start, less."""
-    s = 25
-    theta, start, X, Y = least_squares(s, mean_weight=1.0, forgetting=lam)
+    s, state = 25, at_rest(2, 4)
+    start, X, Y = state.theta, randn(s, 4, seed=2), randn(s, 2, seed=3)
+    for x, y in zip(X, Y, strict=True):
+        G = torch.outer(state.theta @ x - y, x)
+        state = stepped(state, x, G, mean_weight=1.0, forgetting=lam)
     w = lam ** torch.arange(s - 1, -1, -1).double()[:, None]
     A = lam**s * torch.eye(4).double() + X.T @ (w * X)
     want = torch.linalg.solve(A, lam**s * start.T + X.T @ (w * Y)).T
-    torch.testing.assert_close(theta, want, rtol=0, atol=1e-11 if lam == 1 else 1e-10)
+    torch.testing.assert_close(
+        state.theta, want, rtol=0, atol=1e-11 if lam == 1 else 1e-10
+    )
 
 
 @given(st.floats(0.02, 50.0), st.floats(0.01, 5.0))

@@ -22,19 +22,18 @@ class LastOutput(nn.Module):
         return pair[0][:, -1]
 
 
-def randomise(module, seed=0, scale=0.5):
+def randomise(module, seed=0):
     """Parameters in float64 from a seed; some exact zeros, whose sign is 0."""
     module.double()
     with torch.no_grad():
         for i, p in enumerate(module.parameters()):
-            p.copy_(scale * randn(*p.shape, seed=1000 * seed + i))
+            p.copy_(0.5 * randn(*p.shape, seed=1000 * seed + i))
             p.view(-1)[0] = 0.0
     return module
 
 
-def fcs(inputs=5, hidden=7, outputs=3, bias=True, seed=0):
-    first = nn.Linear(inputs, hidden, bias=bias)
-    last = nn.Linear(hidden, outputs, bias=bias)
+def fcs(bias=True, seed=0):
+    first, last = nn.Linear(5, 7, bias=bias), nn.Linear(7, 3, bias=bias)
     return randomise(nn.Sequential(first, nn.ReLU(), last), seed)
 
 
@@ -104,10 +103,10 @@ CASES = {
 }
 
 
-def plant(optimizer, net, seed=50):
+def plant(optimizer, net):
     """Random P and velocity in the optimiser's state and in its twin's."""
     for i, (block, part) in enumerate(
-        zip(optimizer.blocks, net.parts, strict=True), start=seed
+        zip(optimizer.blocks, net.parts, strict=True), start=50
     ):
         state = optimizer.state[block.weight]
         state["P"].copy_(spd(block.fan_in, seed=i))
@@ -117,11 +116,11 @@ def plant(optimizer, net, seed=50):
         part.theta = theta(block.weight, block.bias)
 
 
-def assert_same(optimizer, net, rtol=1e-9, atol=1e-9):
+def assert_same(optimizer, net, atol=1e-9):
     """Parameters and state of every block equal the twin's."""
     for block, part in zip(optimizer.blocks, net.parts, strict=True):
         state = optimizer.state[block.weight]
-        close = {"rtol": rtol, "atol": atol, "err_msg": block.name}
+        close = {"rtol": 1e-9, "atol": atol, "err_msg": block.name}
         np.testing.assert_allclose(theta(block.weight, block.bias), part.theta, **close)
         np.testing.assert_allclose(state["P"], part.P, **close)
         np.testing.assert_allclose(state["h"], part.h, **close)

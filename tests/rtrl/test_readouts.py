@@ -26,9 +26,9 @@ def pair():
     return readout, linear
 
 
-def symbols(steps=6):
-    xs = randn(steps, B, D_X, seed=4)
-    targets = torch.randint(V, (steps, B), generator=seeded(5))
+def symbols():
+    xs = randn(6, B, D_X, seed=4)
+    targets = torch.randint(V, (6, B), generator=seeded(5))
     return list(zip(xs, targets, strict=True))
 
 

@@ -46,17 +46,15 @@ def one_step(kind, n=None, seed=0):
     return step.H, step.h_hat, step.D
 
 
-def kronecker_terms(H, h_hat, D, rank, seed=9):
-    """Random u (1, r, m) and transposed A (1, r, K n, S)."""
-    Kn = D.shape[2] * D.shape[3]
-    u = randn(1, rank, h_hat.shape[1], seed=seed)
-    return u, randn(1, rank, Kn, H.shape[1], seed=seed + 1)
-
-
 def prepared(kind, rank, seed=0, change=lambda u, A, h_hat, D: None):
-    """Terms and a cell's step, changed in place, and what they come to."""
+    """Random terms u (1, r, m) and A (1, r, K n, S) transposed, and a cell's step,
+
+    changed in place; and what they come to.
+    """
     H, h_hat, D = one_step(kind, seed=seed)
-    u, A = kronecker_terms(H, h_hat, D, rank, seed=seed or 9)
+    seed, Kn = seed or 9, D.shape[2] * D.shape[3]
+    u = randn(1, rank, h_hat.shape[1], seed=seed)
+    A = randn(1, rank, Kn, H.shape[1], seed=seed + 1)
     change(u, A, h_hat, D)
     return (u, A, H, h_hat, D), advanced(kronecker_sum(u, A), H, h_hat, D)
 

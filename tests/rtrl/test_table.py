@@ -89,7 +89,7 @@ def test_the_mean_over_all_signs_is_the_influence(name, rank, kind):
         return
     assert judged.holds, f"{name} is biased by {judged.error}"
     if row.exact:
-        assert agree(drawn.draws[0], drawn.truth, 1e-12), f"{name} is not exact"
+        assert agree(drawn.draws[0], drawn.truth), f"{name} is not exact"
     elif steps > rank:
         assert drawn.draws.std(0).max() > 1e-3  # the draws differ
 

@@ -72,7 +72,7 @@ def run_all(rank, world, cases):
 
 def test_workers_end_with_what_one_process_has(workers):
     cases = [*LEARNED, ("rhn", "OK", None)]  # frozen: everyone has the mean loss
-    one, two = workers(run_all, cases, world=2)
+    one, two = workers(run_all, cases)
     for case, (first, seen), (second, same) in zip(cases, one, two, strict=True):
         weights, wanted = run(0, None, *case)
         assert torch.equal(seen, same) and all(map(torch.equal, first, second))
@@ -100,16 +100,16 @@ def refused(rank, world, name, diverged=False):
 
 
 def test_workers_that_would_draw_the_same_noise_are_refused(workers):
-    for message in workers(refused, "UORO", world=2):
+    for message in workers(refused, "UORO"):
         assert "two workers would draw the same noise" in message
         assert "manual_seed(seed + rank)" in message
 
 
 @pytest.mark.parametrize("name", ["RTRL", "TBPTT", "B-OK"])
 def test_learners_that_draw_nothing_need_no_seed(workers, name):
-    assert workers(refused, name, world=2) == [None, None]
+    assert workers(refused, name) == [None, None]
 
 
 def test_all_workers_stop_at_the_same_step(workers):
-    one, two = workers(refused, "RTRL", True, world=2)
+    one, two = workers(refused, "RTRL", True)
     assert one == two and "the loss is nan at step 2" in one

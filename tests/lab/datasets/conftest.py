@@ -33,6 +33,20 @@ def pin(monkeypatch):
     return pinned
 
 
+def pinned(contents):
+    """Have the registry pin small files in each test but those on real data."""
+
+    @pytest.fixture(autouse=True)
+    def small(request):
+        if "real_data" not in request.keywords:
+            request.getfixturevalue("folder")
+            pin = request.getfixturevalue("pin")
+            for path, content in contents.items():
+                pin(path, content, "http://127.0.0.1:9/cifar-10-binary.tar.gz")
+
+    return small
+
+
 @pytest.fixture
 def put(folder):
     """Put contents under their paths into the data folder."""

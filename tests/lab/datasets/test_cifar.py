@@ -6,7 +6,7 @@ import torch
 
 from labkit.lab.datasets import available, load
 from labkit.lab.datasets.cifar import ARCHIVE, BATCHES, TEST_CUT
-from tests.lab.datasets.conftest import archive
+from tests.lab.datasets.conftest import archive, pinned
 
 FIRST, THIRD = BATCHES["train"][0], BATCHES["train"][2]
 
@@ -28,14 +28,7 @@ CONTENT[ARCHIVE] = archive(
 )
 
 
-@pytest.fixture(autouse=True)
-def small(request):
-    """Have the registry pin the small files above."""
-    if "real_data" not in request.keywords:
-        request.getfixturevalue("folder")
-        pin = request.getfixturevalue("pin")
-        for path, content in CONTENT.items():
-            pin(path, content, "http://127.0.0.1:9/cifar-10-binary.tar.gz")  # not there
+small = pinned(CONTENT)
 
 
 def some(*paths):

@@ -5,7 +5,7 @@ import torch
 
 from labkit.lab.datasets import available, load, load_imdb
 from labkit.lab.datasets.imdb import ARCHIVE, PARTS
-from tests.lab.datasets.conftest import archive
+from tests.lab.datasets.conftest import archive, pinned
 
 TEXTS = {
     "aclImdb/train/neg/0_3.txt": "Bad.<br /><br />Bad, bad!",
@@ -38,14 +38,7 @@ WHOLE = {ARCHIVE: packed(dict(reversed(ALL.items())))}
 TRAIN = {PARTS["train"]: SPLITS[PARTS["train"]]}
 
 
-@pytest.fixture(autouse=True)
-def small(request):
-    """Have the registry pin the small archives above."""
-    if "real_data" not in request.keywords:
-        request.getfixturevalue("folder")
-        pin = request.getfixturevalue("pin")
-        for path, content in (SPLITS | WHOLE).items():
-            pin(path, content, "http://127.0.0.1:9/whole.tar.gz")  # not there
+small = pinned(SPLITS | WHOLE)
 
 
 def decoded(data):
