@@ -107,7 +107,7 @@ test-browser: .venv/.stamp
 	    "(Debian: apt-get install chromium chromium-driver)."; \
 	fi
 
-test-long: .venv/.stamp ## Run what takes hours: every mutant and panel, notebooks all over their bounds
+test-long: .venv/.stamp ## Run what takes hours: every planted error and panel, notebooks at many values within their bounds
 	$(PYTEST) -n 2 -m long --ignore=tests/device
 
 bench: .venv/.stamp ## Run the benchmarks, ratios side by side; the summary comes last

@@ -113,7 +113,7 @@ def ours(rows: list[dict]) -> str:
         return "; ".join(row["measured here"] for row in rows)
     row = min(rows, key=lambda row: (row["verdict"] != NO, row["verdict"] == YES))
     claim = row[show.CLAIM].removeprefix("reading: ").removeprefix("identity: ")
-    return f"{claim}: {row['measured here']} (the least favourable of {len(rows)} rows)"
+    return f"{claim}: {row['measured here']} (the worst verdict of {len(rows)} rows)"
 
 
 def found_of(verdicts: Iterator[str]) -> tuple[str, str]:

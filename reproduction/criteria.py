@@ -19,12 +19,12 @@ NOT_AT_END, NOT_CONTRADICTED = "not at its end", "not contradicted"
 TRIFLE = 0.01  # share of the larger mean: where the margin is 0, less decides nothing
 POINTS = 0.1  # of an accuracy in %, ten of 10,000 images, likewise
 AHEAD = (
-    "yes or no where the 95 % interval of the difference of the two means lies on one "
-    f"side of the margin, and undecided otherwise; with fewer than {SEEDS} runs "
-    f"{NOT_CONTRADICTED!r} where the lead is above a margin other than 0, else "
+    "yes where the 95 % interval of the difference of the two means lies above the "
+    f"margin, no where it lies below, and undecided otherwise; with fewer than {SEEDS}"
+    f" runs {NOT_CONTRADICTED!r} where the lead is above a margin other than 0, else "
     f"undecided; where the margin is 0, means that differ by at most {TRIFLE:.0%} of "
     f"the larger one, accuracies by at most {POINTS} points, epochs by at most one, "
-    "decide nothing; where a run never reaches a level, all seeds must agree"
+    "decide nothing; if a run never reaches a level, only seeds that all agree decide"
 )
 FEW = f"of fewer than {SEEDS} runs a yes is {NOT_CONTRADICTED!r} and a no undecided"
 PAPER, READING, IDENTITY, OURS = "paper", "reading", "identity", "ours"

@@ -14,24 +14,25 @@ from reproduction.studies import Study, find_studies, find_study, studies
 PAPERS = tomllib.loads(Path(__file__).with_name("papers.toml").read_text("utf-8"))
 MADE = "<!-- made by `labkit reproduce pages` from results; not edited by hand -->"
 READING = (
-    "A claim is the paper's, an identity (its formulas make it true), of a reading of "
-    "the text, or ours. A verdict judges the claim at the size that was run, by the "
-    "criterion under its table; p is the p-value where two means are compared, and "
-    "the column Holm has it corrected for their number on this page. A look is what "
-    "was measured of a run between two of its steps, such as after an epoch; ± is one "
-    "standard deviation over the runs unless a table says otherwise, and so are the "
-    "bands of the figures; a curve of one run is marked so. Dashed lines and circles "
-    "are the paper's numbers. Seconds are of the machine named, at the load named."
+    "The column *whose* says whether a claim is the paper's, an identity (true by its "
+    "formulas), of one reading of the text, or ours. A verdict judges the claim at the "
+    "size that was run, by the criterion under its table; p is the p-value where two "
+    "means are compared, and the column *Holm* has it corrected for the number of tests"
+    " on this page. A look is what was measured of a run between two of its steps, such"
+    " as after an epoch; ± is one standard deviation over the runs unless a table says "
+    "otherwise, and so are the bands of the figures; a curve of one run is marked so. "
+    "Dashed lines and circles are the paper's numbers. Seconds are of the machine and "
+    "load named."
 )
 LEGEND = (
-    "✔ yes, ✘ no; ≈ not contradicted: fewer than three runs, too few to decide (a "
-    "claim about one network is judged by its draws); ○ open: the runs do not decide, "
-    "or no more rows say no than are open; ◐ in part: some rows say yes, or more say "
-    "no than are open, and their verdicts are counted; – no recorded run (*notebook*: "
-    "a small one there). *Full* is the paper's setting, often with fewer runs, "
-    "*reduced* a smaller one, and *exact* what formulas or counts decide. What a "
-    "decision would cost is computed from the recorded seconds: of as many runs again, "
-    "or of those that three lack."
+    "✔ yes, ✘ no; ≈ not contradicted: fewer than three runs, too few to decide (a claim"
+    " about one network is judged by its draws); ○ open: the runs do not decide, or no "
+    "row says yes, and at most as many say no as are open; ◐ in part: some rows say "
+    "yes, or more say no than are open, and their verdicts are counted; – no recorded "
+    "run (*notebook*: a small one there). *Full* is the paper's setting, often with "
+    "fewer runs, *reduced* a smaller one, and *exact* what formulas or counts decide. "
+    "What a decision would cost is computed from the recorded seconds: for as many runs"
+    " again, or for those missing to three."
 )
 HOW_TO_READ = (
     "<details><summary>How to read the tables and figures</summary>",
@@ -127,8 +128,8 @@ def chance(tests: pd.DataFrame) -> str:
     kept = (rows["Holm"] < LEVEL).sum()
     return (
         f"{decided.sum()} of {len(rows)} rows about the paper are decided, each by its "
-        f"criterion. {known} compare two means: p is below {LEVEL} in {few}, in up to "
-        f"{LEVEL * known:.0f} of them by chance, and in {kept} after Holm's correction."
+        f"criterion. {known} compare two means: p is below {LEVEL} in {few}, by chance "
+        f"alone in about {LEVEL * known:.1f}, and in {kept} after Holm's correction."
     )
 
 
@@ -206,7 +207,7 @@ def section(
         return
     left = ", ".join(unit for unit in each.units if unit not in done)
     missing = f"; not run: {left}" if left else ""
-    yield f"{len(done)} of {len(each.units)} units are done{missing}."
+    yield f"Units done: {len(done)} of {len(each.units)}{missing}."
     yield table_of(each.table(rows))
     if each.views:
         yield " ".join(f"![{each.shows}]({path})" for path in drawn)

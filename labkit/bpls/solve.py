@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from labkit.check import NOT_NEGATIVE, check_options, check_tensor, one_of, optional
+from labkit.precision import outside_autocast
 
 RIDGE = 1e-4  # relative; gives the same accuracy in float32 and in float64
 SMALL = 1 << 16  # entries of A up to which the SVD of A is cheap
@@ -34,6 +35,7 @@ class Solve(NamedTuple):
     condition: Tensor  # largest over smallest kept singular value, ridge included
 
 
+@outside_autocast()
 def solve_layer(
     A: Tensor,
     B: Tensor,

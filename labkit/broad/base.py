@@ -165,6 +165,7 @@ class BroadLearning(BaseEstimator):
 
     def _grow(self, updates: Sequence[Update]) -> None:
         """Draw the nodes of the updates and solve for the weights."""
+        check_parameters(self, self.n_features_in_)  # which may have changed since
         nodes, Z, k = self.nodes_, self._Z, self.nodes_.columns
         recipe, generator = recipe_of(self, self.n_features_in_), torch.Generator()
         generator.set_state(self._generator.get_state())

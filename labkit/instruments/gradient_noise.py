@@ -28,6 +28,7 @@ from labkit.instruments.layer_calls import tensor_to_hook
 from labkit.instruments.per_layer import Moments, add
 from labkit.instruments.watched import KINDS, check_mixing, choose
 from labkit.layers import WeakHook, current_backward, remove_all, tensors
+from labkit.precision import outside_autocast
 
 EVERY = 20  # a measured step may then cost three plain ones within 1.1 on average
 
@@ -415,6 +416,8 @@ def _arrive(link, layer, call, k, form, gradient):
     call.gradients[k] = None if gradient is None else form(gradient.detach())
 
 
+@torch.no_grad()
+@outside_autocast()
 def _finish(link, layer, parameter, gradient):
     """Reduce all deltas of a layer to its two moments, then drop them.
 
@@ -428,8 +431,7 @@ def _finish(link, layer, parameter, gradient):
     if calls := window.calls.pop(name, None):
         # of calls with other numbers of examples the sum tells
         calls = [call for call in calls if call.examples == calls[0].examples]
-        with torch.no_grad():
-            found = add(calls[0].moments(layer.module, calls, handles.keys()))
+        found = add(calls[0].moments(layer.module, calls, handles.keys()))
         window.found[name], window.excess[name] = found, found.norm2
     found = window.found.get(name)
     if found is None or gradient is None:  # None where RLS forms no gradient

@@ -5,9 +5,11 @@ from torch import Tensor
 
 from labkit.check import check_tensor
 from labkit.instruments.gradients import unit
+from labkit.precision import outside_autocast
 
 
 @torch.no_grad()
+@outside_autocast()
 def best_ratio(inputs: Tensor) -> tuple[Tensor, Tensor]:
     r"""Compute the factor k with which the mean best replaces the second moment.
 
@@ -38,11 +40,12 @@ def best_ratio(inputs: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError(f"inputs must be (M, n), M > 0; got {tuple(inputs.shape)}")
     M, n = inputs.shape
     mean = inputs.mean(0)
-    ratio = (inputs @ mean).square().mean() / mean.square().sum().square()
+    squared = mean.square().sum()
+    ratio = (inputs @ mean).square().mean() / squared.square()
     gram = inputs @ inputs.T if M < n else inputs.T @ inputs
     size = gram.square().sum() / M**2
     # |k m m' - S|^2 = |S|^2 - k^2 |m|^4 at the best k
-    left = size - (ratio * mean.square().sum()).square()
+    left = size - (ratio * squared).square()
     return ratio, (left.clamp_min(0) / size).sqrt()
 
 
@@ -58,9 +61,7 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
     tensor(90.)
     """
     check_tensor("a", a)
-    check_tensor("b", b, like=a)
-    if a.shape != b.shape:
-        raise ValueError(f"shapes differ: {tuple(a.shape)} and {tuple(b.shape)}")
+    check_tensor("b", b, like=a, shape=a.shape)
     if not a.numel():
         raise ValueError(f"nothing to compare: shape {tuple(a.shape)}")
     a, b = unit(a.flatten()), unit(b.flatten())

@@ -83,6 +83,7 @@ class Trace:
         seed: int | None = None,
         resume: bool | int = False,
     ):
+        check_kind("resume", resume, numbers.Integral, "True, False or a step")
         self.path = None if path is None else _path(path)
         self.header = _header(parameters, device, seed)
         self._rows: list[Row] = []
@@ -254,7 +255,7 @@ def _plain(parameters) -> dict:
         parameters = dataclasses.asdict(parameters)
     check_kind("parameters", parameters, Mapping, "a mapping or a dataclass")
     plain = {}
-    for name, value in dict(parameters).items():
+    for name, value in parameters.items():
         try:
             plain[str(name)] = json.loads(json.dumps(value))
         except (TypeError, ValueError) as error:

@@ -8,7 +8,6 @@ thus belongs to the ``.grad`` of the weights: passes without a backward pass and
 
 import weakref
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +20,7 @@ from labkit.layers import (
     remove_all,
     tensors,
 )
+from labkit.precision import outside_autocast
 from labkit.rls.checks import check_pass
 from labkit.rls.inputs import KINDS, kind_of
 from labkit.rls.update import Residuals
@@ -157,17 +157,15 @@ class Capture:
     ) -> object:
         """Read one forward pass, and return the output, which now leads to the leaf."""
         weight, bias = self.blocks[0].weight, self.blocks[0].bias
-        if not (torch.is_grad_enabled() and weight.requires_grad):
+        trained = weight.requires_grad and self.witness.requires_grad
+        if not (torch.is_grad_enabled() and trained):
             return None
         if self.replaced() or torch.jit.is_tracing():  # as within functional_call
             return None
         given = dict(zip(("input", "hx"), args, strict=False)) | kwargs
         x, start = given["input"], given.get("hx")
         check_pass(self.name, module, x, self.time_steps)
-        kind = weight.device.type
-        cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-        plain = torch.autocast(kind, enabled=False) if cast else nullcontext()
-        with torch.no_grad(), plain:
+        with torch.no_grad(), outside_autocast():
             totals, rows, T = self.sums(module, x, start, output)
             T = self.time_steps or T
             if rows % T:
@@ -230,7 +228,8 @@ class Capture:
         else:
             reason = (
                 "it came past the call of the layer, as by nn.functional, a traced "
-                "model or torch.autograd.grad; call the layer, and loss.backward()"
+                "model or torch.autograd.grad, or a part of the layer is frozen; call "
+                "the layer, and loss.backward(), and freeze whole layers"
             )
         raise RuntimeError(
             f"layer {self.name!r} has a gradient, but no input of it was seen: {reason}"

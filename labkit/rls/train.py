@@ -57,7 +57,7 @@ class Record:
     gradient_norm: float = Number()  # joint, before clipping
     limit: float  # that the norm is clipped to; inf for none
     seconds: float  # of the step: forward, backward, clip, update
-    epoch_loss: float | None = Number()  # mean over the epoch, at its last step
+    epoch_loss: float | None = Number()  # mean over minibatches, with the last
     test_accuracy: float | None = Number()  # in [0, 1], at the last step of an epoch
     watched: Any = None  # what ``watch`` gave
 
@@ -149,6 +149,7 @@ def train(
         if not by_rls:
             norm = nn.utils.clip_grad_norm_(model.parameters(), clip())
         optimizer.step()
+        torch.clear_autocast_cache()  # of the weights before
         return own.gradient_norm if by_rls else norm
 
     def whole(x, y):

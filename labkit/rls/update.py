@@ -13,7 +13,7 @@ sums over; it is 1 for FC and CONV layers.
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Residuals(NamedTuple):
@@ -183,7 +183,8 @@ def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim: int = 0) -> Tensor:
             f"{tuple(targets.shape)}; they must be equal (make class indices one-hot)"
         )
     M = outputs.shape[batch_dim]
-    return (outputs - targets).square().sum() / (2 * M)  # (57), (87)
+    squares = nn.functional.mse_loss(outputs, targets, reduction="sum")
+    return squares / (2 * M)  # (57), (87)
 
 
 def loss_one_hot(outputs: Tensor, labels: Tensor) -> Tensor:

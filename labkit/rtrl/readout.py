@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.check import COUNT, check_options, check_tensor
+from labkit.precision import outside_autocast
 from labkit.rtrl.cells import normal_parameter
 
 
@@ -47,6 +48,7 @@ class Readout(nn.Module):
         return h @ self.weight[:-1] + self.weight[-1]
 
     @torch.no_grad()
+    @outside_autocast()
     def loss(self, h: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the mean cross-entropy and its derivatives.
 
@@ -110,7 +112,7 @@ def weights_of(module: nn.Module) -> list[nn.Parameter]:
 
 
 def hand_out(gradient: Tensor, weights: list[nn.Parameter]) -> None:
-    """Set the ``grad`` of each weight to its part of a vector."""
+    """Set the ``grad`` of each weight that is trained to its part of a vector."""
     parts = gradient.split([each.numel() for each in weights])
     for weight, part in zip(weights, parts, strict=True):
-        weight.grad = part.view_as(weight)
+        weight.grad = part.view_as(weight) if weight.requires_grad else None

@@ -43,7 +43,7 @@ class Resumable:
 
     def load_state_dict(self, saved: Mapping) -> None:
         """Restore what :meth:`state_dict` returned; ValueError if it does not fit."""
-        current = self.state_dict()
+        current, new = self.state_dict(), {}
         if saved.keys() != current.keys():
             raise ValueError(f"entries must be {sorted(current)}, got {sorted(saved)}")
         for name in self.carried:
@@ -52,9 +52,11 @@ class Resumable:
                 if len(value) != len(old):
                     raise ValueError(f"{name} must be of {len(old)} sequences")
                 value = value.to(old.device).clone()
-            setattr(self, name, value)
+            new[name] = value
         if self.generator is not None:
             self.generator.set_state(saved["generator"].cpu())
+        for name, value in new.items():
+            setattr(self, name, value)
 
 
 class CopyTask(Resumable):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from labkit.check import COUNT, POSITIVE, check_kind, check_options, optional
 from labkit.errors import DivergedError
+from labkit.precision import outside_autocast
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.readout import Readout, hand_out, loss_of, weights_of
 
@@ -136,16 +137,19 @@ def train(
     def gradients_at(x, target):
         """Return the loss, the gradients to apply if any, and those looked at."""
         value, dL_dh, dL_dW = loss_at(learner.step(x), target)
-        delta = learner._padded(dL_dh)  # not checked: the loss is, once it is known
-        seen = {}
-        for name, other in watch.items():
-            other.step(x)
-            seen[name] = other._gradient(delta)
-        if watch:
-            seen["learner"] = learner._gradient(delta)
-        update = [] if optimizer is None else _collect(learner, delta, dL_dW)
-        if workers is not None:
-            value, *update = _mean_over(workers, [value, *update], learner.batch_size)
+        with outside_autocast():
+            delta = learner._padded(dL_dh)  # not checked: the loss is, once it is known
+            seen = {}
+            for name, other in watch.items():
+                other.step(x)
+                seen[name] = other._gradient(delta)
+            if watch:
+                seen["learner"] = learner._gradient(delta)
+            update = [] if optimizer is None else _collect(learner, delta, dL_dW)
+            if workers is not None:
+                value, *update = _mean_over(
+                    workers, [value, *update], learner.batch_size
+                )
         return value, update, seen
 
     def whole(x, target):
@@ -267,6 +271,7 @@ def _apply(
         of_readout = of_readout.nan_to_num(0, 0, 0)
     elif not size < math.inf:  # clipped, it would be 0, and the cell stand still
         raise DivergedError(f"the norm of the cell's gradient is {float(size)}")
-    weights[0].grad = gradient
+    hand_out(gradient.flatten(), weights[:1])
     hand_out(of_readout, weights[1:])
     optimizer.step()
+    torch.clear_autocast_cache()  # of the weights before

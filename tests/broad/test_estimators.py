@@ -374,6 +374,7 @@ def test_fit_refuses_bad_parameters(options, message):
 
 
 WRONG = [
+    (lambda: classifier().fit(X, y).set_params(shrink=0).add_nodes(5), "shrink must"),
     (lambda: classifier().fit(X, np.full(400, 3)), "two classes or more, got 1 class"),
     (lambda: classifier().fit(X[:, :1], y), "needs 2 features or more, got n_features"),
     (lambda: classifier().fit(1e200 * X, y), "X holds values up to .* leave float64"),

@@ -1,5 +1,6 @@
 """What people get wrong, and the sentence that they meet."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -51,7 +52,7 @@ MISTAKES = {
     ),
     "vectors of two lengths": (
         lambda: angle(ONE[0], ONE[0, :2]),
-        "shapes differ",
+        r"b must have shape \(3,\)",
     ),
     "inputs of one row": (
         lambda: best_ratio(ONE[0]),
@@ -96,6 +97,10 @@ MISTAKES = {
     "a column's value": (
         lambda: Trace().log(0, loss=ONE),
         r"'loss' must be an int.* got Tensor of shape \(2, 3\)",
+    ),
+    "a numpy boolean": (
+        lambda: Trace(resume=np.False_),
+        "resume must be True, False or a step",
     ),
     "a path": (
         lambda: Trace(3),

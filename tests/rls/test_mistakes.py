@@ -267,6 +267,11 @@ def not_called(model, optimizer):
     model[2](x).sum().backward()
 
 
+def frozen(model, optimizer):
+    model[0].bias.requires_grad_(False)
+    model(randn(2, 5)).sum().backward()
+
+
 def superseded(model, optimizer):
     model.keep = [RLS(model)]
     model(randn(2, 5)).sum().backward()
@@ -280,6 +285,7 @@ CAUSES = {
     pruned: ANEW,
     traced: PAST,
     not_called: PAST,
+    frozen: PAST,
     superseded: "another RLS was made for this layer later",
 }
 

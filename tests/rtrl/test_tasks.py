@@ -129,6 +129,13 @@ def test_copy_refuses_a_level():
         CopyTask(1, level=2.5)
 
 
+def test_a_state_of_other_sequences_is_refused_and_changes_nothing():
+    task = copy_task(2, level=4)
+    with pytest.raises(ValueError, match="must be of 2 sequences"):
+        task.load_state_dict(copy_task(3, level=9).state_dict())
+    assert task.level == 4
+
+
 # Text
 
 

@@ -232,6 +232,15 @@ def test_watched_gradients_are_the_learners_own_and_the_truth():
     assert agree(sum(seen), expected)
 
 
+def test_a_frozen_cell_stays_and_its_readout_learns():
+    cell, learner, readout = setting()
+    cell.weight.requires_grad_(False)
+    before, optimizer = weights(cell, readout), sgd(cell, readout)
+    next(train(learner, readout, copy_task(), optimizer=optimizer))
+    after = weights(cell, readout)
+    assert torch.equal(before[0], after[0]) and not torch.equal(before[1], after[1])
+
+
 # Divergence
 
 

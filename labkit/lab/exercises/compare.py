@@ -164,7 +164,6 @@ TASKS = (
             '`p.mul_(1 - group["lr"] * group["weight_decay"])` stands before the step.',
         ),
         solution="`p.mul_(1 - group['lr'] * group['weight_decay'])` before the step. "
-        "In the race its range is one more keyword of `lab.optimizer_rule`. On digits "
-        "a decay of up to about 3 makes no difference beyond the spread.",
+        "In the race its range is one more keyword of `rules.optimizer_rule`.",
     ),
 )

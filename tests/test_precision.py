@@ -1,0 +1,82 @@
+"""What labkit computes within a caller's autocast region, it computes as outside."""
+
+import pytest
+import torch
+from torch import nn
+
+from labkit import rls, rtrl
+from labkit.bpls.solve import solve_layer
+from labkit.broad.solvers import SOLVERS
+from labkit.instruments import best_ratio
+from tests.draws import randn
+from tests.rtrl.conftest import make, read, small
+
+X, Y = (randn(60, n, seed=n, dtype=torch.float32) + 3 for n in (5, 1))
+
+
+def step_of_rls():
+    model = nn.Linear(5, 1)
+    for each in model.parameters():
+        nn.init.ones_(each)
+    optimizer = rls.RLS(model)
+    with torch.autocast("cpu", enabled=False):
+        rls.loss_mse(model(X), Y).backward()
+    optimizer.step()
+    return [model.weight]
+
+
+def sums_of_rls():
+    """In half precision those of 256 images are infinite."""
+    layer = nn.Conv2d(1, 4, 3)
+    optimizer = rls.RLS(layer)
+    layer(torch.ones(256, 1, 32, 32)).sum().backward()
+    return [optimizer.pending()[0].x_mean]
+
+
+def learner(name):
+    one = make(name, 2, small("rnn", dtype=torch.float32))
+    read(one, randn(4, 3, 2, dtype=torch.float32))
+    return one.state, one.gradient(torch.ones(3, 3))
+
+
+def solver(name):
+    state = SOLVERS[name].start(X[:, :3], Y, ridge=0.1)
+    return [SOLVERS[name].update(state, X[:, :3], X[:, 3:], Y).W]
+
+
+CASES = {
+    "a step of RLS": step_of_rls,
+    "sums of RLS": sums_of_rls,
+    "solve_layer": lambda: [solve_layer(X, Y)[0]],
+    "best_ratio": lambda: best_ratio(X),
+}
+CASES |= {name: lambda name=name: learner(name) for name in rtrl.LEARNERS}
+CASES |= {name: lambda name=name: solver(name) for name in SOLVERS}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_autocast_changes_nothing(case):
+    right = CASES[case]()
+    with torch.autocast("cpu", torch.float16):
+        found = CASES[case]()
+    for a, b in zip(found, right, strict=True):
+        assert a.dtype == b.dtype and torch.equal(a, b)
+
+
+def training():
+    model = nn.Linear(5, 2)
+    labels, optimizer = (Y > 3).long().flatten(), torch.optim.SGD(model.parameters())
+    yield from rls.train(model, optimizer, X, labels, epochs=4, batch_size=60)
+
+
+def online():
+    one, readout = make("RTRL", 1, small(dtype=torch.float32)), nn.Linear(3, 2)
+    task = [(X[:3, :2], torch.zeros(3).long(), torch.ones(3).bool())] * 4
+    optimizer = torch.optim.SGD([one.cell.weight, *readout.parameters()], lr=0.1)
+    yield from rtrl.train(one, readout, task, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("run", [training, online])
+def test_each_step_within_autocast_sees_the_weights_of_the_one_before(run):
+    with torch.autocast("cpu", torch.bfloat16):
+        assert len({float(record.loss) for record in run()}) == 4
