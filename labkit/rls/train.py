@@ -57,7 +57,7 @@ class Record:
     gradient_norm: float = Number()  # joint, before clipping
     limit: float  # that the norm is clipped to; inf for none
     seconds: float  # of the step: forward, backward, clip, update
-    epoch_loss: float | None = Number()  # mean over minibatches, with the last
+    epoch_loss: float | None = Number()  # mean over an epoch's minibatches, at its end
     test_accuracy: float | None = Number()  # in [0, 1], at the last step of an epoch
     watched: Any = None  # what ``watch`` gave
 
