@@ -71,7 +71,7 @@ def split_assignments(assignments: list[str]) -> dict[str, str]:
     >>> split_assignments(["rank=8", "text=a=b"])
     {'rank': '8', 'text': 'a=b'}
     """
-    values: dict[str, str] = {}
+    values = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not name or not equals:
@@ -214,9 +214,10 @@ def lab() -> None:
     """
     found = notebooks()
     first = own_copy(found.get("tour", next(iter(found.values()))))
-    if root := getattr(os, "geteuid", lambda: None)() == 0:
+    command = lab_command(first)
+    if getattr(os, "geteuid", lambda: None)() == 0:
         typer.echo(ROOT, err=True)
-    command = [*lab_command(first), *["--allow-root"] * root]
+        command.append("--allow-root")
     os.execve(sys.executable, command, lab_environment(os.environ))
 
 

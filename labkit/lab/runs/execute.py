@@ -145,7 +145,8 @@ def prepare(
     out: str | Path = "runs",
 ) -> Plan:
     """Check all that can be checked before a run; the arguments are those of `run`."""
-    return plan_run(*declared(name), parameters, profile, check_folder(out))
+    notebook, known = declared(name)
+    return plan_run(notebook, known, parameters, profile, check_folder(out))
 
 
 def declared(name: str) -> tuple[Path, tuple[Parameter, ...]]:
@@ -301,8 +302,8 @@ def _execute_notebook(
             kernel_name="python3",
             language="python",
             kernel_manager_class=ThisPython,
-            # it would warn at every start that it talks over this machine's TCP, and
-            # at a Ctrl-C tell at length that nobody listens any more
+            # a kernel with ports would warn at every start that they are this
+            # machine's, and each tell at a Ctrl-C at length that nobody listens
             extra_arguments=["--log-level=CRITICAL"],
             cwd=Path.cwd() if folder == SHIPPED else folder.parent,
             progress_bar=progress and sys.stderr.isatty(),

@@ -1,5 +1,6 @@
 """The kernel of runs, ipykernel in the same Python, and how often a run is saved."""
 
+import sys
 from typing import Any
 
 from jupyter_client.kernelspec import KernelSpecManager
@@ -16,6 +17,13 @@ class ThisPython(AsyncKernelManager):
     A kernel of that name which the user has installed elsewhere would come first
     otherwise, and with it another set of packages.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if sys.platform == "linux":
+            # without ports, which others may take before the kernel has started
+            self.transport = "ipc"
+            self.ip = f"@{self.session.session}"
 
     @default("kernel_spec_manager")
     def _kernel_spec_manager_default(self) -> KernelSpecManager:

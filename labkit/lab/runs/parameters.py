@@ -121,7 +121,7 @@ def parse_cell(source: str) -> tuple[Parameter, ...]:
     >>> rank.default, rank.help, rank.allowed, rank.paper
     (8, 'terms kept', 'int, 1..64', 16)
     """
-    found: dict[str, Parameter] = {}
+    found = {}
     for line in source.splitlines():
         if not line or line.startswith("#"):
             continue

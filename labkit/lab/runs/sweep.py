@@ -159,7 +159,7 @@ def parse_values(name: str, text: str) -> list[str | int]:
     >>> parse_values("rank", "1,2,8"), parse_values("seed", "0:3,7")
     (['1', '2', '8'], [0, 1, 2, '7'])
     """
-    found: list[str | int] = []
+    found = []
     for item in text.split(","):
         match = RANGE.fullmatch(item)
         counted = range(int(match[1]), int(match[2])) if match else [item]

@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import socket
 import sys
 
 import nbformat
 import pandas as pd
 import psutil
 import pytest
+from jupyter_client.connect import LocalPortCache
 
 from labkit.lab.runs import kernel, report, run
 from tests.lab.runs.conftest import begin, is_gone, labkit, wait_for
@@ -107,6 +109,18 @@ def test_a_kernel_that_dies_leaves_what_was_shown(place, write_notebook, monkeyp
     cells = nbformat.read(outcome.notebook, as_version=4).cells
     printed = [cell.outputs[0].text for cell in cells if cell.get("outputs")]
     assert printed == ["first cell\n", "False\n"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels have ports elsewhere")
+def test_a_port_that_another_process_took_stops_no_run(
+    place, write_notebook, monkeypatch
+):
+    """Jupyter chooses ports for a kernel that takes them a second later, if at all."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        monkeypatch.setattr(LocalPortCache, "find_available_port", lambda *_: taken)
+        write_notebook("01_one", "1 + 1")
+        assert run("one").ok
 
 
 def test_notebooks_run_side_by_side_and_each_ends_in_a_line(place, write_notebook):
