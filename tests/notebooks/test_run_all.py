@@ -5,6 +5,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 
+from labkit.lab.runs.kernel import ThisPython
 from tests.notebooks.test_notebooks import FOLDER, NOTEBOOKS
 
 HEAVY = ["sklearn", "torch._dynamo"]  # a second or more each
@@ -16,5 +17,7 @@ def test_run_all_imports_nothing_that_is_slow(path):
     book = nbformat.read(path, as_version=4)
     book.cells.append(new_code_cell(IMPORTED))
     where = {"metadata": {"path": str(FOLDER)}}
-    NotebookClient(book, timeout=300, kernel_name="python3", resources=where).execute()
+    client = NotebookClient(book, timeout=300, resources=where)
+    client.kernel_manager_class = ThisPython
+    client.execute()
     assert book.cells[-1].outputs[0]["data"]["text/plain"] == "[]"
