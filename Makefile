@@ -97,7 +97,7 @@ test-device: .venv/.stamp
 
 test-notebooks: .venv/.stamp
 	$(PYTEST) $(TWO_CORES) -o addopts=--strict-markers --nbval-lax --nbval-current-env \
-	  --nbval-sanitize-with tests/notebooks/sanitize.cfg notebooks/
+	  --nbval-sanitize-with tests/notebooks/sanitize.cfg -p tests.notebooks.run_all notebooks/
 
 test-browser: .venv/.stamp
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
