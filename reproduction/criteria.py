@@ -9,7 +9,9 @@ asks, the verdict is "not contradicted (n runs)", and it is never counted with y
 
 import math
 
+import numpy as np
 import pandas as pd
+from scipy.integrate import trapezoid
 from scipy.stats import t
 
 from labkit.lab.claims import NO, UNDECIDED, YES
@@ -200,10 +202,8 @@ def area(rows: pd.DataFrame, column: str) -> pd.Series:
 
     def mean(run: pd.DataFrame) -> float:
         run = run.sort_values("look")
-        if run[column].isna().any():
-            return math.nan
-        wide, heights = run["look"].diff(), run[column].rolling(2).mean()
-        return float((wide * heights).sum() / wide.sum()) if wide.sum() else math.nan
+        span = float(np.ptp(run["look"]))
+        return trapezoid(run[column], run["look"]) / span if span else math.nan
 
     return rows.groupby("seed")[[column, "look"]].apply(mean)
 
