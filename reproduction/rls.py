@@ -157,38 +157,38 @@ def faster(
 
     head = f"VI-B: {a} converges faster than {b}"
     for column, goal in goals.items():
-        higher, least = column == "accuracy", POINTS if column == "accuracy" else None
+        higher = column == "accuracy"
         there = rows[column] >= goal if higher else rows[column] <= goal
         for clock in clocks:
             times = by_label(rows.assign(time=rows[clock].where(there)), "time", "min")
             one, two = (times[label].fillna(math.inf) for label in (a, b))
             trifle = 1.0 if clock == "epoch" else None
             held = ahead(one, two, higher=False, paired=True, least=trifle)
-            claim = f"{head}, {clock.rstrip('s')}s to {column} {goal:g}"
+            unit = f"{clock.rstrip('s')}s"
+            claim = f"{head}, {unit} to {column} {goal:g}"
             claim = f"ours: {claim}" if clock == "seconds" else claim
-            yield claim, f"{in_words(one)} and {in_words(two)}", held
-        ways = {f"best {column}": "max" if higher else "min"}
-        ways[f"mean {column} over all epochs"] = "area"
-        for what, at in ways.items():
+            yield claim, f"{in_words(one, unit)} and {in_words(two, unit)}", held
+        ways = {f"{head}, best {column}": "max" if higher else "min"}
+        ways[f"{head}, mean {column} over all epochs"] = "area"
+        if higher:
+            ways[f"VI-B: {a} ends above {b}, last accuracy"] = "last"
+        least, unit = (POINTS, "%") if higher else (None, "")
+        for claim, at in ways.items():
             found = by_label(rows, column, at)
             one, two = found[a], found[b]
             held = ahead(one, two, higher=higher, paired=True, least=least)
-            both = f"{in_words(one)} and {in_words(two)}"
-            yield f"{head}, {what}", both, at_the_end(held)
-    found = by_label(rows, "accuracy")
-    both = f"{words(found[a])} and {words(found[b])}"
-    held = ahead(found[a], found[b], paired=True, least=POINTS)
-    yield f"VI-B: {a} ends above {b}, last accuracy", both, at_the_end(held)
+            both = f"{in_words(one, unit)} and {in_words(two, unit)}"
+            yield claim, both, at_the_end(held)
 
 
-def in_words(runs: pd.Series) -> str:
+def in_words(runs: pd.Series, unit: str) -> str:
     """Return in words the mean and the standard deviation over the seeds that ended."""
     ended = runs[runs < math.inf]
     counts = {"never": (runs == math.inf).sum(), "failed": runs.isna().sum()}
     if ended.empty:
         return "never" if counts["never"] else "failed"
     left = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
-    mean = words(ended, "", 2 if ended.mean() >= 1 else 4)
+    mean = words(ended, unit, 2 if ended.mean() >= 1 else 4)
     return mean + (f" ({left})" if left else "")
 
 
