@@ -163,8 +163,7 @@ class Checkpoint:
         if path.exists():
             processes = json.loads(path.read_text("utf-8"))
         began = datetime.now(UTC).isoformat(timespec="seconds")
-        here = {"began": began, "commit": commit(), "versions": versions()}
-        processes.append(here)
+        processes.append({"began": began, "commit": commit(), "versions": versions()})
         write_atomically(path, json.dumps(processes))
         return processes
 

@@ -120,6 +120,11 @@ def level(cell: nbformat.NotebookNode) -> int:
     return len(re.match("#*", cell.source)[0]) * (cell.cell_type == "markdown")
 
 
+def collapsed(cell: nbformat.NotebookNode) -> bool:
+    """Tell whether JupyterLab shows a heading without what stands below it."""
+    return bool(level(cell) and cell.metadata.get("jp-MarkdownHeadingCollapsed"))
+
+
 def fold_sections(node: nbformat.NotebookNode) -> None:
     """Say in the metadata of cells where a page opens and closes a folded section.
 
@@ -131,8 +136,7 @@ def fold_sections(node: nbformat.NotebookNode) -> None:
         depth = level(cell)
         closes = cell.metadata["closes"] = 0 < depth <= under
         under = 0 if closes else under
-        collapsed = depth and cell.metadata.get("jp-MarkdownHeadingCollapsed")
-        opens = cell.metadata["opens"] = collapsed and not under
+        opens = cell.metadata["opens"] = collapsed(cell) and not under
         under = depth if opens else under
         cell.metadata["ends"] = bool(under) and cell is node.cells[-1]
 

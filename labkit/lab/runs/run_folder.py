@@ -96,7 +96,7 @@ def measured(path: Path) -> dict[str, dict[str, float]]:
     A number is the last one of its name; where several seeds have one, their mean. A
     trace without labels has one, the empty text.
     """
-    last: dict[str, dict[str, dict[str, float]]] = {}
+    last = {}  # by label, name and seed
     for row in rows(path):
         numbers = last.setdefault(str(row.get("label", "")), {})
         for name, value in row.items():
