@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from labkit import rls, rtrl
+from labkit import bpls, broad, rls, rtrl
 from labkit.bpls.solve import solve_layer
 from labkit.broad.solvers import SOLVERS
 from labkit.instruments import best_ratio
@@ -12,6 +12,7 @@ from tests.draws import randn
 from tests.rtrl.conftest import make, read, small
 
 X, Y = (randn(60, n, seed=n, dtype=torch.float32) + 3 for n in (5, 1))
+LABELS = (Y > 3).long().flatten()
 
 
 def step_of_rls():
@@ -44,11 +45,33 @@ def solver(name):
     return [SOLVERS[name].update(state, X[:, :3], X[:, 3:], Y).W]
 
 
+def shared_columns():
+    columns = broad.SharedColumns((X, LABELS), (X, LABELS), room=2)
+    columns.add(broad.Update(2))
+    ((record,),) = broad.side_by_side(
+        columns.A, columns.widths, columns.Y, 0.1, ["d-rdg"]
+    )
+    return [columns.A, torch.tensor(record.residual)]
+
+
+def walk_of_bpls():
+    *_, record = bpls.train(X, Y, (X[:5, :3], X[:3, :1]))
+    return [*record.end.best, torch.tensor([record.residual, record.cosine])]
+
+
+def broad_estimator():
+    model = broad.BroadLearningRegressor(dtype="float32", random_state=0)
+    return [torch.tensor(model.fit(X, Y.ravel()).predict(X))]
+
+
 CASES = {
     "a step of RLS": step_of_rls,
     "sums of RLS": sums_of_rls,
     "solve_layer": lambda: [solve_layer(X, Y)[0]],
     "best_ratio": lambda: best_ratio(X),
+    "shared columns": shared_columns,
+    "a walk of BPLS": walk_of_bpls,
+    "a broad estimator": broad_estimator,
 }
 CASES |= {name: lambda name=name: learner(name) for name in rtrl.LEARNERS}
 CASES |= {name: lambda name=name: solver(name) for name in SOLVERS}
@@ -65,8 +88,8 @@ def test_autocast_changes_nothing(case):
 
 def training():
     model = nn.Linear(5, 2)
-    labels, optimizer = (Y > 3).long().flatten(), torch.optim.SGD(model.parameters())
-    yield from rls.train(model, optimizer, X, labels, epochs=4, batch_size=60)
+    optimizer = torch.optim.SGD(model.parameters())
+    yield from rls.train(model, optimizer, X, LABELS, epochs=4, batch_size=60)
 
 
 def online():

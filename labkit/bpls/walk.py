@@ -40,6 +40,7 @@ from labkit.check import (
     one_of,
 )
 from labkit.errors import DivergedError
+from labkit.precision import outside_autocast
 
 LABEL_CLAMP = 1e-6  # of one-hot labels below the inverse softmax; scales all targets
 RANGES = {
@@ -164,6 +165,7 @@ def random_weights(
     return tuple(weights)
 
 
+@outside_autocast()
 def hidden_values(
     X: Tensor, weights: Weights, activations: Activations
 ) -> list[Tensor]:
@@ -193,6 +195,7 @@ def hidden_values(
     return H
 
 
+@outside_autocast()
 def scores(X: Tensor, weights: Weights, activations: Activations) -> Tensor:
     r"""Compute the outputs before the output activation, (..., D, J).
 
@@ -236,6 +239,7 @@ def output_targets(
     return B
 
 
+@outside_autocast()
 def layer_step(
     layer: int,
     H: Tensor,

@@ -1,6 +1,6 @@
 """The base class of the two estimators: growth, removal of nodes and history."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
@@ -32,6 +32,7 @@ from labkit.broad.solvers import SOLVERS, start_operations, update_operations
 from labkit.broad.state import State, safe_ridge, squared_norm
 from labkit.check import COUNT, check_options, check_squares
 from labkit.clock import Clock
+from labkit.precision import outside_autocast
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,6 +282,7 @@ class BroadLearning(BaseEstimator):
         check_is_fitted(self)
         return self._state.W.cpu().numpy()
 
+    @outside_autocast()
     def expand(self, X: ArrayLike) -> np.ndarray:
         """Compute the expanded input A (l, k) of X (l, d)."""
         check_is_fitted(self)
@@ -295,18 +297,19 @@ class BroadLearning(BaseEstimator):
         check_is_fitted(self)
         return self._state.F
 
+    @outside_autocast()
     def _raw(self, X: ArrayLike) -> Tensor:
         """Compute A W (l, c), a chunk of samples at a time."""
         check_is_fitted(self)
         chunks = self._validated(X).split(CHUNK)
         return torch.cat([self.nodes_.apply(x) @ self._state.W for x in chunks])
 
-    def _staged_raw(self, X: ArrayLike) -> Iterator[Tensor]:
-        """Yield A W at every size that the present columns went through."""
+    @outside_autocast()
+    def _staged_raw(self, X: ArrayLike) -> list[Tensor]:
+        """Return A W at every size that the present columns went through."""
         check_is_fitted(self)
         A = self.nodes_.apply(self._validated(X))
-        for k, W in self._stages:
-            yield A[:, :k] @ W
+        return [A[:, :k] @ W for k, W in self._stages]
 
     # Checking
 

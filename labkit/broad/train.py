@@ -17,6 +17,7 @@ from labkit.broad.state import MOST, FactorState, State, check_start
 from labkit.broad.triangular import gram
 from labkit.check import COUNT, check_options, check_tensor, described, integer, one_of
 from labkit.clock import Clock
+from labkit.precision import outside_autocast
 
 
 class SharedColumns:
@@ -72,6 +73,7 @@ class SharedColumns:
         self._prepared = self._nodes.prepare(X)
         self._Z = X.new_zeros(len(X), 0)
 
+    @outside_autocast()
     def add(self, *updates: Update) -> int:
         """Draw the nodes of updates, make their columns, and return the new width."""
         nodes, Z, k = self._nodes, self._Z, self._nodes.columns
@@ -92,6 +94,7 @@ class SharedColumns:
         self._nodes, self._Z, self._generator, self.widths = nodes, Z, generator, widths
         return nodes.columns
 
+    @outside_autocast()
     def score(self, W: Tensor) -> float:
         """Return the test accuracy of W (k, c) [%]; k may be any of the widths."""
         check_tensor("W", W, like=self.B)
@@ -167,7 +170,7 @@ def side_by_side(
                 f"got {grown} after {k}"
             )
         old, new, whole = A[:, :k], A[:, k:grown], A[:, :grown]
-        l, c, AY = len(A), Y.shape[1], whole.T @ Y  # noqa: E741
+        l, c = len(A), Y.shape[1]  # noqa: E741
         records = []
         for name, state in list(states.items()):
             solver = SOLVERS[name]
@@ -184,7 +187,6 @@ def side_by_side(
                 records.append(SolverRecord(step, name, grown, clock.lap, lost=lost))
                 continue
             states[name] = state
-            gradient = whole.T @ (whole @ state.W) - AY + ridge * state.W
             records.append(
                 SolverRecord(
                     step=step,
@@ -193,7 +195,7 @@ def side_by_side(
                     seconds=clock.lap,
                     operations=operations,
                     smallest_pivot=float(state.pivot),
-                    residual=float(torch.linalg.norm(gradient) / torch.linalg.norm(AY)),
+                    residual=_residual(whole, Y, state),
                     score=None if score is None else float(score(state.W)),
                     factor_error=_factor_error(state, whole) if factor_error else None,
                     W=state.W,
@@ -203,6 +205,13 @@ def side_by_side(
         k = grown
     if not k:
         raise ValueError("widths must hold the columns of a start, got none")
+
+
+@outside_autocast()
+def _residual(A: Tensor, Y: Tensor, state: State) -> float:
+    AY = A.T @ Y
+    gradient = A.T @ (A @ state.W) - AY + state.ridge * state.W
+    return float(torch.linalg.norm(gradient) / torch.linalg.norm(AY))
 
 
 def _factor_error(state: State, A: Tensor) -> float | None:
