@@ -224,13 +224,14 @@ def whatever_size(rows: pd.DataFrame, *, claim: str, label: str, near: float) ->
     if len(sizes) > 1:
         units, means = sizes["units"], sizes["cosine"]
         low, high = sizes.loc[means.idxmin()], sizes.loc[means.idxmax()]
+        networks = int(min(low["networks"], high["networks"]))
         measured = (
             f"{low['cosine']:.3f} ± {low['error']:.3f} at {low['units']} units to "
-            f"{high['cosine']:.3f} ± {high['error']:.3f} at {high['units']}"
+            f"{high['cosine']:.3f} ± {high['error']:.3f} at {high['units']}, "
+            f"{networks} or more networks each"
         )
         half = 2 * (low["error"] ** 2 + high["error"] ** 2) ** 0.5
         middle = high["cosine"] - low["cosine"]
         held = inside((middle - half, middle + half), near)
-        networks = int(min(low["networks"], high["networks"]))
         named = claim.format(first=units.min(), last=units.max())
         yield named, measured, of_runs(held, networks)

@@ -217,12 +217,12 @@ WEIGHTS = {
     "labkit/lab": (4_500, 4_287),
     "= lab": (92_000, 86_413),
     "notebooks": (12_000, 7_249),
-    "reproduction": (30_000, 29_953),
+    "reproduction": (30_000, 29_954),
     "benchmarks": (11_000, 11_000),
     "docs": (2_300, 2_235),
     "tests of core and root": (140_000, 125_260),
     "= tests": (205_000, 204_995),
-    "= all": (450_000, 433_477),
+    "= all": (450_000, 433_478),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 96, "= lab": 123, "= reproduction": 36, "= benchmarks": 21}
