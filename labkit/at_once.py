@@ -14,7 +14,7 @@ def at_once(method: Callable) -> Callable:
     The method changes a shallow copy, which shares all attributes, so it must replace
     attributes rather than write into them. An error, an interrupt or a lack of memory
     leaves the estimator as it was. In a caller's autocast region the method computes as
-    outside.
+    it does outside.
     """
 
     @wraps(method)

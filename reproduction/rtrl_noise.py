@@ -228,7 +228,7 @@ def whatever_size(rows: pd.DataFrame, *, claim: str, label: str, near: float) ->
         measured = (
             f"{low['cosine']:.3f} ± {low['error']:.3f} at {low['units']} units to "
             f"{high['cosine']:.3f} ± {high['error']:.3f} at {high['units']}, "
-            f"{networks} or more networks each"
+            f"of {networks} or more networks each"
         )
         half = 2 * (low["error"] ** 2 + high["error"] ** 2) ** 0.5
         middle = high["cosine"] - low["cosine"]

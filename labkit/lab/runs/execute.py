@@ -302,8 +302,8 @@ def _execute_notebook(
             kernel_name="python3",
             language="python",
             kernel_manager_class=ThisPython,
-            # a kernel with ports would warn at every start that they are this
-            # machine's, and each tell at a Ctrl-C at length that nobody listens
+            # a kernel with ports would warn of them at every start, and any
+            # kernel tell at length at a Ctrl-C that nobody listens any more
             extra_arguments=["--log-level=CRITICAL"],
             cwd=Path.cwd() if folder == SHIPPED else folder.parent,
             progress_bar=progress and sys.stderr.isatty(),
