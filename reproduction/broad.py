@@ -15,8 +15,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from labkit.broad import NotPositiveDefinite, Update, side_by_side
+from labkit.broad import SOLVERS, NotPositiveDefinite, Update
 from labkit.broad.factor import add_product
+from labkit.broad.greville import r_inv_69_update
 from labkit.broad.nodes import Nodes, Preparation, Recipe, draw
 from labkit.broad.ridge import with_ridge
 from labkit.broad.triangular import lower_solve, lower_t_solve
@@ -85,10 +86,8 @@ def first_column(
     checkpoint: Checkpoint, *, seeds: Iterable[int], data: str = "mnist"
 ) -> list[dict]:
     """Fit the first network by D-Rdg at all ridges, for each seed."""
-    rows = []
-    for seed in seeds:
-        rows += direct(checkpoint, seed=seed, data=data, updates=0)
-    return rows
+    runs = (direct(checkpoint, seed=seed, data=data, updates=0) for seed in seeds)
+    return [row for rows in runs for row in rows]
 
 
 def direct(
@@ -294,7 +293,7 @@ def pivots(
     Parameters
     ----------
     columns : int
-        Of the paper, near which it is lost, in pieces of any size whose rounding moves
+        Within an update of which it is lost, in pieces of any size whose rounding moves
         it; 0 if none is lost
     as_in : str, the label whose draws lose it at the same columns
     """
@@ -331,19 +330,22 @@ def inverses(
     updates: int = UPDATES,
 ) -> list[dict]:
     """Grow a network of a sixth of the columns by one solver, all of them in memory."""
-    problem = images(data)
+    problem, state, rows = images(data), None, []
     nodes, Z, widths = drawn(data, seed, updates, SIXTH)
-
-    def score(W: Tensor) -> float:
-        return accuracies(nodes, problem, [W])[0]
-
-    rows = []
-    for (record,) in side_by_side(
-        nodes.expand(Z), widths, coded(problem), ridge, [solver], score=score
-    ):
-        row = {"label": f"{solver} {ridge:g}", "seed": seed, "columns": record.columns}
-        row |= {"lost": str(record.lost)} if record.lost else {"accuracy": record.score}
-        rows.append(row)
+    A, Y = nodes.expand(Z), coded(problem)
+    start, update, _ = SOLVERS[solver.removesuffix("-69")]
+    if solver == "r-inv-69":
+        update = r_inv_69_update
+    for k, grown in pairwise((0, *widths)):
+        row = {"label": f"{solver} {ridge:g}", "seed": seed, "columns": grown}
+        try:
+            if k:
+                state = update(state, A[:, :k], A[:, k:grown], Y)
+            else:
+                state = start(A[:, :grown], Y, ridge)
+        except NotPositiveDefinite as error:
+            return [*rows, row | {"lost": str(error)}]
+        rows.append(row | {"accuracy": accuracies(nodes, problem, [state.W])[0]})
     return rows
 
 

@@ -85,9 +85,7 @@ class Reader:
     ranges: Mapping[str, tuple[float, float]]
 
 
-def adam(network: Network, lr: float = 1e-3) -> torch.optim.Optimizer:
-    """Return Adam over all weights, by default at torch's rate."""
-    return network.adam(lr)
+adam = partial(Network.adam, lr=1e-3)  # torch's rate, unless a trial has another
 
 
 def adamw(network: Network, lr: float, weight_decay: float) -> torch.optim.Optimizer:

@@ -21,7 +21,7 @@ DIGITS = 7  # significant digits of a number
 
 def path_of(study: Study, folder: Path) -> Path:
     """Return the path of the results of a study in a folder."""
-    return Path(folder) / f"{study.name}.csv"
+    return folder / f"{study.name}.csv"
 
 
 def read(study: Study, folder: Path) -> tuple[dict[str, dict], pd.DataFrame]:

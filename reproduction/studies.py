@@ -37,11 +37,6 @@ PAPERS = ("broad", "bpls", "rls", "rtrl", "hessian_free", "compare")
 Row = Mapping[str, Any]
 
 
-def as_they_are(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows."""
-    return rows
-
-
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """The study of one table or figure of a paper.
@@ -87,8 +82,8 @@ class Study:
     memory: float
     made: Row
     criteria: Sequence[Row]
-    read: Callable[[pd.DataFrame], pd.DataFrame] = as_they_are
-    figure: Callable[[pd.DataFrame], pd.DataFrame] = as_they_are
+    read: Callable[[pd.DataFrame], pd.DataFrame] = pd.DataFrame.copy
+    figure: Callable[[pd.DataFrame], pd.DataFrame] = pd.DataFrame.copy
     shared: Row = field(default_factory=dict)
     printed: Row = field(default_factory=dict)
     views: Sequence[Chart] = ()

@@ -107,9 +107,9 @@ def run(
             left.append(unit)
         elif words := results.difference(study, recorded[unit]):
             yield unit, f"REFUSED: {words}"
-    folders = str(Path(results_dir).absolute()), str(Path(out).absolute())
     jobs = {
-        n: (study.name, unit, *folders, device, until) for n, unit in enumerate(left)
+        n: (study.name, unit, results_dir, out, device, until)
+        for n, unit in enumerate(left)
     }
     ended = carry_out(do_unit, jobs, workers=workers)
     with contextlib.closing(ended):
@@ -146,8 +146,8 @@ def check(study: Study, results_dir: Path, out: Path, device: str = "cpu") -> No
 def do_unit(
     name: str,
     unit: str,
-    results_dir: str,
-    out: str,
+    results_dir: Path,
+    out: Path,
     device: str = "cpu",
     until: float = math.inf,
 ) -> str:
@@ -156,10 +156,10 @@ def do_unit(
     ``until`` is the time, in seconds since the epoch, at which it stops.
     """
     set_threads()
-    study, folder = find_study(name), Path(out) / name / unit
+    study, folder = find_study(name), out / name / unit
 
     def finished() -> str | None:
-        headers, _ = results.read(study, Path(results_dir))
+        headers, _ = results.read(study, results_dir)
         return DONE if unit in headers else None
 
     def work() -> str:
@@ -171,9 +171,9 @@ def do_unit(
         header, rows = done(study, unit, checkpoint, **where)
         if "goes_on" in header:
             if rows:
-                results.append(study, Path(out) / SO_FAR, header, rows)
+                results.append(study, out / SO_FAR, header, rows)
             return OVER
-        results.append(study, Path(results_dir), header, rows)
+        results.append(study, results_dir, header, rows)
         checkpoint.clear()
         return DONE
 

@@ -20,6 +20,8 @@ W : (k, c) tensor, $W$; an update returns that of k + q nodes
 ridge : float, $\lambda$
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -66,6 +68,22 @@ def r_inv_update(state: DaggerState, A: Tensor, H: Tensor, Y: Tensor) -> DaggerS
     BY = mm(B, Y)  # (66)
     W = torch.cat([W - D @ BY, BY])  # (66)
     return DaggerState(A_dagger, W, ridge, L.diagonal().amin().square())
+
+
+def r_inv_69_update(state: DaggerState, A: Tensor, H: Tensor, Y: Tensor) -> DaggerState:
+    r"""Add the columns H by R-Inv with (69) in place of (68), which is equal on paper.
+
+    (69) $B = (H^T C + \lambda I)^{-1} C^T$
+
+    In floating point $H^T C$ need not be symmetric or positive, so that no solver has
+    it: it is here to be compared. The cost is that of R-Inv, less k q^2 operations.
+    """
+    D = mm(state.A_dagger, H)  # (67)
+    C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (52)
+    L = cholesky(with_ridge(mm(H.T, C), state.ridge), offset=len(D))  # (69)
+    B = solved(L, C.T)  # (69)
+    A_dagger = torch.cat([state.A_dagger - D @ B, B])  # (64)
+    return replace(state, A_dagger=A_dagger, W=A_dagger @ Y)  # (6)
 
 
 def orig_update(state: DaggerState, A: Tensor, H: Tensor, Y: Tensor) -> DaggerState:

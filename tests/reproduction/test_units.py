@@ -47,8 +47,7 @@ def do(name, folder, cut=False, until=math.inf):
         if cut:
             patch.setattr(units.results, "append", killed)
         patch.setattr(units, "find_study", small)
-        where = str(folder / "results"), str(folder), "cpu", until
-        return units.do_unit(name, "small", *where)
+        return units.do_unit(name, "small", folder / "results", folder, until=until)
 
 
 def rows_in(name, folder, place="results"):
@@ -146,7 +145,7 @@ def test_a_unit_computes_on_the_device_that_is_named(tmp_path, monkeypatch):
 
     each = replace(small("rtrl/table2-3"), work=work)
     monkeypatch.setattr(units, "find_study", lambda _: each)
-    here = each.name, "small", str(tmp_path / "results"), str(tmp_path)
+    here = each.name, "small", tmp_path / "results", tmp_path
     with pytest.raises(KeyboardInterrupt):
         units.do_unit(*here, "cpu:0")
     with pytest.raises(RunRefused, match=r'"device": "cpu:0".*, not of'):
@@ -185,7 +184,7 @@ def test_units_whose_names_differ_behind_a_dot_run_at_once(tmp_path, monkeypatch
     """Of k-0.01-0 and k-0.1-0 the second was taken for the first, at work elsewhere."""
 
     def work(checkpoint, inner=None):
-        here = "broad/first-column", inner, str(tmp_path / "results"), str(tmp_path)
+        here = "broad/first-column", inner, tmp_path / "results", tmp_path
         return [{"found": units.do_unit(*here) if inner else "nothing"}]
 
     names = {"k-0.01-0": {"inner": "k-0.1-0"}, "k-0.1-0": {}}
