@@ -13,6 +13,7 @@ from tests.rtrl.conftest import make, read, small
 
 X, Y = (randn(60, n, seed=n, dtype=torch.float32) + 3 for n in (5, 1))
 LABELS = (Y > 3).long().flatten()
+R = torch.eye(200) + 0.01
 
 
 def step_of_rls():
@@ -72,6 +73,8 @@ CASES = {
     "shared columns": shared_columns,
     "a walk of BPLS": walk_of_bpls,
     "a broad estimator": broad_estimator,
+    "inverse_cholesky": lambda: [broad.inverse_cholesky(R)],
+    "inverse_ldl": lambda: broad.inverse_ldl(R),
 }
 CASES |= {name: lambda name=name: learner(name) for name in rtrl.LEARNERS}
 CASES |= {name: lambda name=name: solver(name) for name in SOLVERS}

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from labkit.broad.triangular import gram, mm_upper, spans, upper_mm, upper_t_mm
 from labkit.check import COUNT, check_options, check_tensor, one_of, optional
+from labkit.precision import outside_autocast
 
 FLOATS = torch.float32, torch.float64  # dtypes that can be factorised
 
@@ -98,6 +99,7 @@ def check_factored(blocks: list[tuple[Tensor, Tensor]], offset: int = 0) -> None
         offset += len(S)
 
 
+@outside_autocast()
 def inverse_cholesky(
     R: Tensor, *, method: str = "panels", panel: int | None = None
 ) -> Tensor:
@@ -196,6 +198,7 @@ def add_product(S: Tensor, U: Tensor, r: Tensor, alpha: float = 1) -> None:
         S[i:j, i:].addmm_(U[:, i:j].T, r[:, i:], alpha=alpha)
 
 
+@outside_autocast()
 def extend_inverse_cholesky(F: Tensor, P: Tensor, S: Tensor) -> Tensor:
     r"""Compute the factor of [[R, P], [P^T, S]] from the factor F of R (section III-A).
 

@@ -71,7 +71,7 @@ def next_batch_size(
     """
     given = {"variance": variance, "gradient_norm2": gradient_norm2}
     check_options(given | {"population": population, "theta": theta}, RANGES)
-    if gradient_norm2 == 0:
+    if gradient_norm2 == 0 or population == 1:
         return population
     V, g2, t = map(Fraction, map(float, (variance, gradient_norm2, theta)))
     n = math.ceil(population * V / (V + t**2 * (population - 1) * g2))  # (2), (3)

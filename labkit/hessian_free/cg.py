@@ -84,7 +84,7 @@ def cg_steps(
     pBp, tiny = torch.ones_like(q), torch.finfo(b.dtype).tiny
     for k in count():
         q_k, ry_k, pBp_k = torch.stack((q, ry, pBp)).tolist()
-        if not all(map(math.isfinite, (q_k, ry_k, pBp_k))):
+        if not math.isfinite(q_k + ry_k + pBp_k):
             raise FloatingPointError(
                 f"a product with B is not finite at iteration {k} "
                 f"(q = {q_k}, <r, y> = {ry_k}, <p, B p> = {pBp_k})"

@@ -57,6 +57,10 @@ def check_batch(
             "batch, step(inputs, targets), and no closure"
         )
     check_tensor(name, inputs, dtype=getattr(inputs, "dtype", None))
+    if torch.is_autocast_enabled(inputs.device.type):
+        raise ValueError(
+            "Hessian-free needs the precision of the weights: leave the autocast region"
+        )
     if not inputs.ndim or not len(inputs):
         raise ValueError(f"{name} must have rows, got shape {tuple(inputs.shape)}")
     for module in model.modules():

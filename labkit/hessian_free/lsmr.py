@@ -341,7 +341,7 @@ def _check_norms(system, u, v, alpha, beta, least, k):
 
     The vectors, divided by their norms, must have the norm 1, or 0.
     """
-    if not (math.isfinite(alpha) and math.isfinite(beta)):
+    if not math.isfinite(alpha + beta):
         raise FloatingPointError(
             f"a product with A or A', or its square, is not finite at iteration {k} "
             f"in {v.dtype} (beta = {beta}, alpha = {alpha})"

@@ -106,7 +106,7 @@ class MartensHF(Newton):
         slope, q, f0, c0, c1 = torch.stack(
             [slope, q, f0, point.loss(), f(p, rows=part)]
         ).tolist()
-        rho = (c1 - c0) / q if c1 < c0 and q != 0 else -math.inf  # (5)
+        rho = (c1 - c0) / q if c1 < c0 and q else -math.inf  # (5)
 
         def trial(s):
             return (f1 if s == 1 else float(f(p, s))), None

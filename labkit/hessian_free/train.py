@@ -154,8 +154,7 @@ def train(
             done = optimizer.step(X, T, validation=validation)
             f_val = loss_at(model, *validation, optimizer.loss)
             V, g2, f_val = batch_gradient_variance(done.point, f_val)
-            finite = math.isfinite(V) and math.isfinite(g2)
-            n_hat = next_batch_size(V, g2, N, theta) if finite else N
+            n_hat = next_batch_size(V, g2, N, theta) if math.isfinite(V + g2) else N
             estimates.append(n_hat)
             losses.append(f_val)
             then = grow(n, maxiter, estimates, losses, largest)
@@ -219,12 +218,10 @@ def train_martens(
         n = len(part)
         with run.clock:
             chunk = inputs[part], None if targets is None else targets[part]
-            if gradient == "full":
-                done = optimizer.step(inputs, targets, chunk=chunk)
-            else:
-                done = optimizer.step(chunk[0], chunk[1])
+            X, T = (inputs, targets) if gradient == "full" else chunk
+            done = optimizer.step(X, T, chunk=chunk)
             f_val = float(loss_at(model, *validation, optimizer.loss))
-        used, trials = N if gradient == "full" else n, len(done.merit) / 3
+        used, trials = len(X), len(done.merit) / 3
         yield run.record(
             done,
             f_val,

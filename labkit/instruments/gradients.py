@@ -29,14 +29,14 @@ def gradient_cosine(estimate: Tensor, exact: Tensor) -> Tensor:
     -------
     cosine : () or (R,) tensor
         Without unit, in [-1, 1]; ``nan`` where either vector is zero, since a zero
-        vector has no direction.
+        vector has no direction. That of half precision is in float32.
 
     Examples
     --------
     >>> gradient_cosine(torch.tensor([3.0, 4.0]), torch.tensor([2.0, 0.0])).item()
     0.6000000238418579
     """
-    estimate_flat, exact_flat = _flatten("estimate", estimate, exact)
+    estimate_flat, exact_flat = as_rows("estimate", estimate, exact)
     cosine = (unit(estimate_flat) * unit(exact_flat)).sum(-1).clamp(-1, 1)
     return cosine[0] if estimate.shape == exact.shape else cosine
 
@@ -69,7 +69,7 @@ def relative_variance(estimates: Tensor, exact: Tensor) -> Tensor:
     tensor(0.5000)
     """
     # One gradient is no sample; accepting it would hide a forgotten dimension.
-    estimates_flat, exact_flat = _flatten("estimates", estimates, exact, "(R, ...)")
+    estimates_flat, exact_flat = as_rows("estimates", estimates, exact, "(R, ...)")
     error = (estimates_flat - exact_flat).square().sum(-1).mean()
     return error / exact_flat.square().sum()
 
@@ -101,7 +101,7 @@ def gradient_variance(estimates: Tensor) -> Tensor:
     return estimates.var(dim=0, correction=1).sum()
 
 
-def _flatten(
+def as_rows(
     name: str, estimate: Tensor, exact: Tensor, expected: str = "(...) or (R, ...)"
 ) -> tuple[Tensor, Tensor]:
     """Return (R, P) and (1, P); a single estimate counts as R = 1 where expected."""
@@ -123,7 +123,8 @@ def unit(rows: Tensor) -> Tensor:
     """Scale rows (..., P) to length one; ``nan`` where they are zero.
 
     They are divided by the largest entry first, so the squares neither overflow nor
-    underflow.
+    underflow. Rows in half precision become float32.
     """
+    rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
     rows = rows / rows.abs().amax(dim=-1, keepdim=True)
-    return rows / rows.square().sum(-1, keepdim=True).sqrt()
+    return rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True)

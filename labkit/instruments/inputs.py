@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from labkit.check import check_tensor
-from labkit.instruments.gradients import unit
+from labkit.instruments.gradients import as_rows, unit
 from labkit.precision import outside_autocast
 
 
@@ -62,8 +62,6 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
     """
     check_tensor("a", a)
     check_tensor("b", b, like=a, shape=a.shape)
-    if not a.numel():
-        raise ValueError(f"nothing to compare: shape {tuple(a.shape)}")
-    a, b = unit(a.flatten()), unit(b.flatten())
+    a, b = map(unit, as_rows("b", b, a))
     across, along = torch.linalg.vector_norm(a - b), torch.linalg.vector_norm(a + b)
     return torch.rad2deg(2 * torch.atan2(across, along))

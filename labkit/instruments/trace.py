@@ -290,11 +290,8 @@ def _row(step, scalars: Mapping) -> Row:
 
 
 def _scalar(name: str, value) -> Scalar:
-    plain = value
-    if isinstance(value, np.generic) or (
-        isinstance(value, torch.Tensor) and value.ndim == 0
-    ):
-        plain = value.item()
+    number = isinstance(value, np.generic | torch.Tensor) and value.ndim == 0
+    plain = value.item() if number else value
     if isinstance(plain, (bool, int, float, str)):
         return plain
     kind = type(value).__name__

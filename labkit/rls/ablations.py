@@ -41,25 +41,20 @@ class KailathRLS(RLS):
                 "KailathRLS needs every row of the minibatch, and workers share only "
                 "means: train in one process"
             )
-        self.rows = {block.weight: [] for block in self.blocks}
-        for capture in self.captures:
-            capture.module.register_forward_hook(WeakHook(self.read))
+        self.by_weight = {each.module.weight: each for each in self.captures}
+        for capture in self.captures:  # this hook first: gradients come to it last
+            capture.module.register_forward_hook(WeakHook(self.read), prepend=True)
 
     def hooked(self, module: nn.Module) -> bool:
         """Return whether a layer is trained here."""
-        return module.weight in self.rows
+        return module.weight in self.by_weight
 
     def read(self, module: nn.Module, args: tuple, output: Tensor) -> None:
         """Keep the rows of a forward pass whose output gets a gradient."""
         if output.requires_grad:
-            rows, X = self.rows[module.weight], args[0].detach().flatten(0, -2)
-            output.register_hook(lambda _: rows.append(X))
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients and their inputs."""
-        super().zero_grad(set_to_none)
-        for rows in self.rows.values():
-            rows.clear()
+            capture = self.by_weight[module.weight]
+            X = args[0].detach().reshape(-1, module.in_features).to(module.weight)
+            output.register_hook(lambda _: capture.seen.append(X))
 
     def gain(
         self, block: Block, options: Mapping, state: dict, x_mean: Tensor, T: Tensor
@@ -70,7 +65,7 @@ class KailathRLS(RLS):
     def advance(self, each: BlockStep, theta: Block, state: dict, clip: Tensor) -> None:
         """Step with the new P, which is symmetrised."""
         P, forgetting, l1 = state["P"], each.options["forgetting"], each.options["l1"]
-        rows = self.rows[each.block.weight]
+        rows = self.by_weight[each.block.weight].seen
         X = torch.cat(rows)
         rows.clear()
         if self._on_cpu(X) and len(X) != each.rows:

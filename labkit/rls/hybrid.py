@@ -77,6 +77,10 @@ class Hybrid(torch.optim.Optimizer):
         """Return the joint norm of all gradients at the last step, (), unclipped."""
         return self.rls.gradient_norm
 
+    def add_param_group(self, param_group: dict) -> None:
+        """Give more parameters to the other optimiser; RLS has chosen its layers."""
+        self.other.add_param_group(param_group)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear all gradients, and the inputs that RLS keeps with them."""
         self.rls.zero_grad(set_to_none)

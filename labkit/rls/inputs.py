@@ -30,11 +30,11 @@ def conv_inputs(
 ) -> tuple[list[Tensor], int, int]:
     """Sum the receptive fields of a CONV layer, (72), one dimension after the other.
 
-    The mean is linear, so only the mean map of the batch is needed.
+    The sum is linear, so only the sum of the maps of the batch is needed.
     """
     sides = len(module.kernel_size)
     x = x if x.ndim == sides + 2 else x[None]
-    field, places = x.mean(0, dtype=module.weight.dtype), output.shape[-sides:]
+    field, places = x.sum(0, dtype=module.weight.dtype), output.shape[-sides:]
     for i, places_i in enumerate(places):
         share = taps(
             field.shape[1],
@@ -47,8 +47,8 @@ def conv_inputs(
             field.device,
         )
         field = torch.tensordot(field, share, ([1], [0]))  # the next one becomes 1
-    rows = len(x) * math.prod(places)
-    return [field.flatten() * rows], rows, 1
+    count = math.prod(places)
+    return [field.flatten() * count], len(x) * count, 1
 
 
 @functools.lru_cache(maxsize=256)

@@ -96,7 +96,7 @@ def train(
     Parameters
     ----------
     model : nn.Module, (M, ...) inputs -> (M, classes).
-    optimizer : RLS, Hybrid or any torch optimiser over the model's parameters.
+    optimizer : RLS, Hybrid or any torch optimiser of the model that needs no closure.
         If RLS has ``workers``, every worker calls this with rows of its own, equally
         many; the whole minibatch is M rows of each, and the losses and norms in the
         records of all workers are those of the whole.

@@ -147,6 +147,7 @@ class Cell(nn.Module):
         x : (b, d_x) tensor, $x$, input
         state : (b, S) tensor, $s$, old state
         """
+        check_tensor("x", x, shape=("b", self.input_size))
         self._check_pair(x, state)
         new = self.linearise(x, state)
         H = self.jacobian(new)

@@ -82,8 +82,8 @@ def train(
         Stop after so many, >= 1; no end if not given. What a learner still collects
         then goes into the update of the call that goes on with it.
     optimizer : torch.optim.Optimizer, optional
-        Over the cell's and readout's weights, whose ``grad`` it reads. None freezes
-        them: the setting in which gradients are compared.
+        Over the cell's and readout's weights, whose ``grad`` it reads; one that needs
+        no closure. None freezes them: the setting in which gradients are compared.
     clip : float, the norm > 0 that the cell's gradient is clipped to
         As in the published runs; the readout's is not clipped.
     watch : mapping of name to Learner, optional

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from torch.testing import assert_close
 
 from labkit.bpls import ACTIVATIONS, activation
 from labkit.bpls.activations import check_inverse, clamp_targets, invertible
@@ -22,12 +23,12 @@ def test_the_inverse_undoes_the_activation(name):
     back = a.inverse(a.value(Z))
     if a.name == "softmax":  # up to a constant per sample
         back, Z = back - back.mean(1, keepdim=True), Z - Z.mean(1, keepdim=True)
-    torch.testing.assert_close(back, Z, rtol=1e-9, atol=1e-9)
+    assert_close(back, Z, rtol=1e-9, atol=1e-9)
 
 
 def test_softmax_is_over_the_neurons_of_a_sample():
     H = activation("softmax").value(randn(2, 5, 4))
-    torch.testing.assert_close(H.sum(-1), torch.ones(2, 5, dtype=torch.float64))
+    assert_close(H.sum(-1), torch.ones(2, 5, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", [a.name for a in ACTIVATIONS.values() if a.slope])
@@ -36,7 +37,7 @@ def test_the_slope_is_the_derivative(name):
     Z = randn(40, 3).requires_grad_()
     H = a.value(Z)
     (expected,) = torch.autograd.grad(H.sum(), Z)
-    torch.testing.assert_close(a.slope(Z.detach(), H.detach()), expected)
+    assert_close(a.slope(Z.detach(), H.detach()), expected)
 
 
 BAD = [("sigmoid", 1.0), ("sigmoid", -0.1), ("tanh", 1.0), ("softplus", 0.0)]
@@ -61,15 +62,15 @@ def test_clamped_targets_can_always_be_sent_back(target, name):
 def test_softplus_inverts_large_values_without_overflow():
     p = torch.tensor([1e3, 1e-3], dtype=torch.float64)
     expected = torch.tensor([1e3, float(np.log(np.expm1(1e-3)))], dtype=torch.float64)
-    torch.testing.assert_close(activation("softplus").inverse(p), expected)
+    assert_close(activation("softplus").inverse(p), expected)
 
 
 def test_softminus_is_z_less_softplus_and_keeps_its_digits_at_both_ends():
     a, Z = activation("softminus"), torch.linspace(-700, 30, 300, dtype=torch.float64)
-    torch.testing.assert_close(a.value(Z), Z - activation("softplus").value(Z))
+    assert_close(a.value(Z), Z - activation("softplus").value(Z))
     p = torch.tensor([-1e3, -1e-9], dtype=torch.float64)
     expected = torch.tensor([-1e3, np.log(1e9)], dtype=torch.float64)
-    torch.testing.assert_close(a.inverse(p), expected, rtol=1e-9, atol=0)
+    assert_close(a.inverse(p), expected, rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize(("name", "bad"), BAD)

@@ -45,7 +45,7 @@ def test_the_classifier_runs_the_generator_and_keeps_its_best():
     assert counts == [end.misses for end in found]
     assert round((1 - net.score(X, y)) * len(y)) == min(counts)
     S = bpls.scores(TENSORS[0], net.weights_, [bpls.activation("sigmoid")])
-    np.testing.assert_array_equal(net.decision_function(X), S.numpy())
+    np.testing.assert_array_equal(net.decision_function(X), S)
 
 
 def test_the_history_is_one_row_of_numbers_per_walk():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from torch.testing import assert_close
 
 from labkit import bpls
 from labkit.bpls import solve_layer
@@ -52,7 +53,7 @@ def test_the_exact_methods_give_the_minimum_norm_solution(kind, dtype, method):
     W, info = solve_layer(A, B, method=method)
     assert torch.equal(W, solve_layer(A, B, ridge=0, method=method)[0])
     expected = by_numpy(A, B, 1e-9 if exact else 1e-5)
-    np.testing.assert_allclose(W.numpy(), expected, atol=1e-9 if exact else 1e-3)
+    np.testing.assert_allclose(W, expected, atol=1e-9 if exact else 1e-3)
     tolerance = 1e-6 if exact else 1e-3
     assert int(info.rank) == np.linalg.matrix_rank(A.numpy(), tol=tolerance)
 
@@ -64,7 +65,7 @@ def test_the_default_solves_them_close_to_minimum_norm(kind, dtype):
     B = randn(len(A), 3, seed=2, dtype=dtype)
     W, info = solve_layer(A, B)
     # relative ridge 1e-4 on singular values of order one
-    np.testing.assert_allclose(W.double().numpy(), by_numpy(A, B, 1e-6), atol=2e-2)
+    np.testing.assert_allclose(W.double(), by_numpy(A, B, 1e-6), atol=2e-2)
     assert torch.isfinite(info.condition)
 
 
@@ -79,7 +80,7 @@ def test_all_methods_solve_the_same_ridge_problem(D, K, seed, ridge):
     expected = np.linalg.solve(a.T @ a + lam * np.eye(K), a.T @ B.numpy())
     for method in METHODS:
         W, _ = solve_layer(A, B, ridge=ridge, rcond=0, method=method)
-        np.testing.assert_allclose(W.numpy(), expected, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(W, expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -98,13 +99,13 @@ def test_leading_dimensions_are_independent_problems():
         assert int(info.rank[0, 1]) == 3 and int(info.rank[1, 1]) == 4
         for at in np.ndindex(2, 5):
             alone, _ = solve_layer(A[at], B[at], method=method)
-            torch.testing.assert_close(W[at], alone, rtol=1e-9, atol=1e-12)
+            assert_close(W[at], alone, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(9, 255), (9, 256), (50, 301), (2, 7, 259), (9, 1)])
 def test_the_gram_matrix_in_blocks(shape):
     A = randn(*shape)
-    torch.testing.assert_close(gram(A), A.mT @ A)
+    assert_close(gram(A), A.mT @ A)
 
 
 def test_one_matrix_serves_many_targets():
@@ -112,7 +113,7 @@ def test_one_matrix_serves_many_targets():
     for method in METHODS:
         W, _ = solve_layer(A, B, method=method)
         assert W.shape == (7, 4, 3)
-        torch.testing.assert_close(W[5], solve_layer(A, B[5], method=method)[0])
+        assert_close(W[5], solve_layer(A, B[5], method=method)[0])
 
 
 def test_condition_and_rank_where_they_are_known():
@@ -133,7 +134,7 @@ def test_a_ridge_below_rounding_is_no_singular_matrix_error():
     A = torch.cat([A, A, A], 1)
     B = A[:, :2]
     W, _ = solve_layer(A, B, ridge=1e-30)
-    torch.testing.assert_close(A @ W, B, rtol=0, atol=1e-3)
+    assert_close(A @ W, B, rtol=0, atol=1e-3)
     assert float(W.abs().max()) < 2
 
 

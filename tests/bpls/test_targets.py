@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from torch.testing import assert_close
 
 from labkit.bpls import INTERPRETATIONS, hidden_targets
 from labkit.bpls.targets import overshoot
@@ -41,12 +42,12 @@ PRINTED += [("cyclic", lambda d, i: i % J), ("label", lambda d, i: int(B[d].argm
 @pytest.mark.parametrize(("interpretation", "j"), PRINTED)
 def test_printed_with_the_output_that_is_meant(interpretation, j):
     found = hidden_targets(H, W, B, interpretation)
-    torch.testing.assert_close(found, letter_by_letter(j))
+    assert_close(found, letter_by_letter(j))
 
 
 def test_mean_over_the_printed():
     expected = sum(letter_by_letter(lambda d, i, j=j: j) for j in range(J)) / J
-    torch.testing.assert_close(hidden_targets(H, W, B, "mean"), expected)
+    assert_close(hidden_targets(H, W, B, "mean"), expected)
 
 
 def test_per_neuron_is_the_best_that_one_neuron_can_do():
@@ -54,7 +55,7 @@ def test_per_neuron_is_the_best_that_one_neuron_can_do():
     for i in range(N):
         others = B - H @ W + H[:, i, None] * W[i]
         best = torch.linalg.lstsq(W[i, :, None], others.T, driver="gelsd").solution[0]
-        torch.testing.assert_close(T[:, i], best)
+        assert_close(T[:, i], best)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_gauss_seidel_is_per_neuron_with_a_fresh_residual():
     now = H.clone()
     for i in range(N):
         now[:, i] = hidden_targets(now, W, B, "per_neuron")[:, i]
-    torch.testing.assert_close(T, now)
+    assert_close(T, now)
 
 
 @given(st.integers(0, 500), st.integers(1, 8), st.integers(1, 8))
@@ -77,7 +78,7 @@ def test_min_norm_is_the_smallest_change_that_fits_best(seed, N, J):
     H, W, B = problem(seed, N=N, J=J)
     T = hidden_targets(H, W, B)
     change = torch.linalg.lstsq(W.T, (B - H @ W).T, driver="gelsd", rcond=1e-8).solution
-    torch.testing.assert_close(T - H, change.T, rtol=1e-5, atol=1e-6)
+    assert_close(T - H, change.T, rtol=1e-5, atol=1e-6)
 
 
 def test_how_often_each_interpretation_repairs_the_residual():
@@ -91,28 +92,28 @@ def test_how_often_each_interpretation_repairs_the_residual():
     assert float(overshoot(T - H, W, B - H @ W)) == pytest.approx(1)
     T = hidden_targets(H, W, B, 2)
     moved = (T - H) @ W
-    torch.testing.assert_close(moved[:, 2], N * (B - H @ W)[:, 2])
+    assert_close(moved[:, 2], N * (B - H @ W)[:, 2])
 
 
 def test_without_a_residual_there_is_no_correction_and_no_ratio():
     for interpretation in ALL:
         T = hidden_targets(H, W, H @ W, interpretation)
-        torch.testing.assert_close(T, H, rtol=0, atol=1e-12)
+        assert_close(T, H, rtol=0, atol=1e-12)
         assert math.isnan(float(overshoot(T - H, W, 0 * (H @ W))))
 
 
 @pytest.mark.parametrize("interpretation", ALL)
 def test_zero_weights_correct_nothing_and_stay_finite(interpretation):
     H, W, B = problem()
-    torch.testing.assert_close(hidden_targets(H, 0 * W, B, interpretation), H)
+    assert_close(hidden_targets(H, 0 * W, B, interpretation), H)
     W[2] = 0  # a neuron that no output hears
     T = hidden_targets(H, W, B, interpretation)
     assert torch.isfinite(T).all()
-    torch.testing.assert_close(T[:, 2], H[:, 2])
+    assert_close(T[:, 2], H[:, 2])
 
 
 def test_a_doubled_output_is_corrected_once():
     H, W, B = problem()
     W[:, 2], B[:, 2] = W[:, 1], B[:, 1]
     T = hidden_targets(H, W, B)
-    torch.testing.assert_close(T, hidden_targets(H, W[:, :2], B[:, :2]))
+    assert_close(T, hidden_targets(H, W[:, :2], B[:, :2]))

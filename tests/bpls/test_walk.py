@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from torch.testing import assert_close
 
 from labkit import bpls
 from labkit.bpls import INTERPRETATIONS, activation, output_targets
@@ -24,7 +25,7 @@ def test_a_linear_net_becomes_ordinary_least_squares(sizes, second_solve):
     for seed in range(5):
         before = start(*sizes, seed=seed)
         weights = walked(X, Y, before, a, second_solve=second_solve, **EXACT)
-        torch.testing.assert_close(scores(X, weights, a), ols(X, Y), rtol=0, atol=1e-8)
+        assert_close(scores(X, weights, a), ols(X, Y), rtol=0, atol=1e-8)
 
 
 def shift_by_a_walk(name, clamp, **options):
@@ -32,7 +33,7 @@ def shift_by_a_walk(name, clamp, **options):
     a, X, before = activation(name), randn(40, 6), start(6, 4, 2)
     Y = a.value(X @ before[0]) @ randn(4, 2, seed=1)
     after = walked(X, Y, before, [a], clamp=clamp, **options, **EXACT)
-    torch.testing.assert_close(scores(X, after, [a]), Y, rtol=0, atol=max(clamp, 1e-8))
+    assert_close(scores(X, after, [a]), Y, rtol=0, atol=max(clamp, 1e-8))
     return after[0] - before[0]
 
 
@@ -40,12 +41,12 @@ def shift_by_a_walk(name, clamp, **options):
 @pytest.mark.parametrize("name", ["identity", "sigmoid", "tanh", "softplus", "elu"])
 def test_realisable_targets_leave_the_hidden_layer_alone(name, interpretation):
     shift = shift_by_a_walk(name, 1e-6, interpretation=interpretation)
-    torch.testing.assert_close(shift, 0 * shift, rtol=0, atol=1e-6)
+    assert_close(shift, 0 * shift, rtol=0, atol=1e-6)
 
 
 def test_realisable_targets_leave_a_softmax_layer_alone_up_to_a_shift():
     shift = shift_by_a_walk("softmax", 1e-9)
-    torch.testing.assert_close(shift, shift[:, :1].expand(-1, 4), rtol=0, atol=1e-8)
+    assert_close(shift, shift[:, :1].expand(-1, 4), rtol=0, atol=1e-8)
 
 
 def test_a_constant_added_to_all_targets_changes_no_decision_of_a_softmax_layer():
@@ -54,7 +55,7 @@ def test_a_constant_added_to_all_targets_changes_no_decision_of_a_softmax_layer(
     B = output_targets(y, classes=3, dtype=X.dtype)
     both = (walked(X, B + shift, start(6, 5, 3), [a], **EXACT) for shift in (0.0, 7.5))
     S, T = (scores(X, weights, [a]) for weights in both)
-    torch.testing.assert_close(T, S + 7.5, rtol=0, atol=1e-7)
+    assert_close(T, S + 7.5, rtol=0, atol=1e-7)
     assert torch.equal(S.argmax(1), T.argmax(1))
 
 
@@ -83,7 +84,7 @@ def test_the_clamp_is_where_it_says():
     moved = (step.T < 0.2) | (step.T > 0.8)
     assert 0 < int(moved.sum()) < moved.numel()
     assert torch.equal(step.C != step.T, moved)
-    torch.testing.assert_close(a.value(step.B), step.T.clamp(0.2, 0.8))
+    assert_close(a.value(step.B), step.T.clamp(0.2, 0.8))
 
 
 @given(st.integers(0, 100), st.sampled_from([*INTERPRETATIONS, 1]), st.booleans())
@@ -110,7 +111,7 @@ def test_fewer_samples_than_inputs_and_constant_pixels(name, samples):
         weights = walked(X, B, start(8, 4, 2), a, second_solve=True, **solver)
         assert finite(weights)
         assert float(weights[0][0].abs().max()) < 1e-12  # nothing through a zero pixel
-        torch.testing.assert_close(weights[0][4], weights[0][5])
+        assert_close(weights[0][4], weights[0][5])
 
 
 def test_zero_weights_stay_finite():
@@ -132,7 +133,7 @@ def test_solving_the_output_again_cannot_fit_worse():
     before, after = ((scores(X, W, a) - Y).norm() for W in (weights, again))
     assert float(after) < float(before)
     expected = ols(a[0].value(X @ weights[0]), Y)
-    torch.testing.assert_close(scores(X, again, a), expected, rtol=0, atol=1e-8)
+    assert_close(scores(X, again, a), expected, rtol=0, atol=1e-8)
 
 
 def test_weights_are_uniform_and_the_same_in_every_dtype():
@@ -142,16 +143,16 @@ def test_weights_are_uniform_and_the_same_in_every_dtype():
     assert abs(float(W.mean())) < 0.01 and abs(float(W.var()) - 1 / 3) < 0.005
     (V,) = start(300, 200, dtype=torch.float32)
     assert torch.equal(V, W.float())
-    torch.testing.assert_close(start(300, 200, scale=0.3)[0], 0.3 * W)
+    assert_close(start(300, 200, scale=0.3)[0], 0.3 * W)
 
 
 def test_output_targets_of_labels_and_values():
     B = output_targets(torch.tensor([1, 0]), classes=3, dtype=torch.float64)
     low = np.log(1e-6)
     expected = torch.tensor([[low, 0, low], [0, low, low]], dtype=torch.float64)
-    torch.testing.assert_close(B, expected)
+    assert_close(B, expected)
     Y = torch.tensor([[0.2, 1.3]], dtype=torch.float64)
     B = output_targets(Y, "sigmoid", 0.01)
-    torch.testing.assert_close(torch.sigmoid(B), Y.clamp(0.01, 0.99))
+    assert_close(torch.sigmoid(B), Y.clamp(0.01, 0.99))
     with pytest.raises(ValueError, match=r"1 of 2 targets.*'sigmoid'.*1\.3"):
         output_targets(Y, "sigmoid", None)

@@ -34,6 +34,7 @@ from labkit.broad.leave_one_out import leave_one_out
 from labkit.broad.nodes import Nodes
 from labkit.broad.parameters import RIDGES
 from tests.broad.conftest import problem, ridge_by_numpy
+from tests.draws import close
 
 EXACT = [name for name, solver in SOLVERS.items() if solver.exact]
 WHOLE = load_digits(return_X_y=True)
@@ -58,7 +59,7 @@ def grown(model):
 def assert_ridge(model, A):
     """The model's weights are scikit-learn's on the same columns: cond R is 1e7."""
     ridge = Ridge(alpha=1e-2, fit_intercept=False, solver="cholesky").fit(A, Y)
-    assert np.allclose(model.weights_, ridge.coef_.T, rtol=0, atol=1e-6)
+    assert close(model.weights_, ridge.coef_.T, 1e-6)
     assert np.array_equal(model.predict(X), ridge.predict(A).argmax(1))
 
 
@@ -78,7 +79,7 @@ def test_dropping_the_last_nodes(name, n):
     model = grown(classifier(solver=name))
     A = model.expand(X)[:, : 87 - n]
     model.drop_last(n)
-    assert np.allclose(model.expand(X), A, rtol=0, atol=1e-12)
+    assert close(model.expand(X), A, 1e-12)
     assert_ridge(model, A)
     assert model.history_[-1].added == -n
     assert len(list(model.staged_score(X, y))) == {22: 2, 30: 2, 12: 3}[n]
@@ -455,4 +456,4 @@ def test_a_constant_that_is_added_to_the_targets_is_added_to_predictions(
         if solver != "orig":  # which keeps nothing for fewer columns
             model.drop_last(2)
         found.append(model.predict(X[200:]) - constant)
-    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-8)
+    assert close(found[1], found[0], 1e-8)

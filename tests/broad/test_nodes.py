@@ -17,7 +17,7 @@ from labkit.broad.nodes import (
     sparse_autoencoder,
     uniform,
 )
-from tests.draws import seeded
+from tests.draws import close, seeded
 
 
 def mixed_growth(X, scaling="sample", recipe=None, seed=0):
@@ -41,9 +41,9 @@ def test_apply_on_the_training_inputs_reproduces_a(scaling):
     nodes, Z = mixed_growth(X, scaling)
     A = nodes.expand(Z)
     assert A.shape == (40, nodes.columns) == (40, 48) and nodes.features == 11
-    assert torch.allclose(nodes.apply(X), A, rtol=0, atol=1e-12)
+    assert close(nodes.apply(X), A, 1e-12)
     part = nodes.between(41, 48).expand(Z)
-    assert torch.allclose(part, A[:, 41:], rtol=0, atol=1e-12)
+    assert close(part, A[:, 41:], 1e-12)
     assert torch.equal(A[:, :8], Z[:, :8])
     assert torch.equal(A[:, 38:41], Z[:, 8:])
 
@@ -66,7 +66,7 @@ def test_the_nodes_are_what_the_formulas_say():
             seen = Z[:, slice(*group.reads)]
             new = np.tanh(np.hstack([seen, np.full((40, 1), BIAS)]) @ W)
         columns.append(new)
-    assert np.allclose(nodes.apply(X), np.hstack(columns), rtol=0, atol=1e-12)
+    assert close(nodes.apply(X), np.hstack(columns), 1e-12)
 
 
 def test_training_features_fill_the_unit_range_and_shrink_bounds_the_enhancement():
@@ -84,7 +84,7 @@ def test_the_first_nodes_are_the_leading_columns(k):
     nodes, Z = mixed_growth(X)
     short = nodes.between(0, k)
     assert short.columns == k
-    assert torch.allclose(short.apply(X), nodes.expand(Z)[:, :k], rtol=0, atol=1e-12)
+    assert close(short.apply(X), nodes.expand(Z)[:, :k], 1e-12)
 
 
 def test_rows_are_standardised_one_by_one():
@@ -102,7 +102,7 @@ def test_columns_are_standardised_by_the_training_data():
     prepare = Preparation.fit("feature", X)
     std = X.numpy().std(0) + np.eye(6)[2]
     expected = (new.numpy() - X.numpy().mean(0)) / std
-    assert np.allclose(prepare(new)[:, :-1], expected, rtol=0, atol=1e-12)
+    assert close(prepare(new)[:, :-1], expected, 1e-12)
 
 
 def test_sparse_autoencoder_reaches_the_optimum_of_the_lasso():
@@ -125,7 +125,7 @@ def test_fifty_steps_of_admm_equal_a_naive_version():
         o = np.sign(w + u) * np.maximum(abs(w + u) - mu / rho, 0)
         u = u + w - o
     found = sparse_autoencoder(M.T @ M, M.T @ X, mu, 50, rho)
-    assert np.allclose(found, o, rtol=0, atol=1e-12)
+    assert close(found, o, 1e-12)
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 99))
@@ -134,7 +134,7 @@ def test_orthonormal_columns_or_rows(m, n, seed):
     Q = orthonormal(W)
     assert Q.shape == (m, n)
     small = Q.T @ Q if n <= m else Q @ Q.T
-    assert torch.allclose(small, torch.eye(min(m, n)).double(), rtol=0, atol=1e-10)
+    assert close(small, torch.eye(min(m, n)).double())
 
 
 def test_rows_to_unit_range():

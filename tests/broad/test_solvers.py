@@ -14,6 +14,7 @@ from labkit.broad.ridge import truncated
 from labkit.broad.state import DaggerState, safe_ridge, squared_norm
 from labkit.theorems import broad as theorems
 from tests.broad.conftest import problem, residual, ridge_by_numpy
+from tests.draws import close
 
 EXACT = [name for name, solver in SOLVERS.items() if solver.exact]
 WRONG = ["orig", "exg-e"]
@@ -52,7 +53,7 @@ def test_the_ridge_gradient_vanishes_after_every_update(name, ridge):
     assert found.holds, found
     for X, state in grow(name, A, H.split(4, 1), Y, ridge):
         assert state.W.shape == (X.shape[1], 3)
-        assert np.allclose(state.W, ridge_by_numpy(X, Y, ridge), rtol=0, atol=1e-10)
+        assert close(state.W, ridge_by_numpy(X, Y, ridge))
 
 
 def test_r_inv_by_69_is_the_ridge_solution_too():
@@ -80,7 +81,7 @@ def test_the_greville_family_leaves_the_ridge_gradient(name):
 def test_orig_equals_exg_e(k, q, seed, ridge):
     A, H, Y = problem(k=k, q=q, seed=seed)
     one, two = (last(name, A, H.split(3, 1), Y, ridge)[1].W for name in WRONG)
-    assert torch.allclose(one, two, rtol=0, atol=1e-9)
+    assert close(one, two, 1e-9)
 
 
 @given(
@@ -98,14 +99,14 @@ def test_the_factor_of_the_ridge_solvers(name, k, q, seed):
     (_, first), (A, grown) = grow(name, A, [H], Y, 0.5)
     F, R = grown.F, A.T @ A + 0.5 * torch.eye(k + q)
     assert torch.equal(F[:k, :k], first.F)
-    assert torch.allclose(F, inverse_cholesky(R), rtol=0, atol=1e-9)
+    assert close(F, inverse_cholesky(R), 1e-9)
 
 
 def test_bordered_keeps_the_cholesky_factor():
     A, H, Y = problem()
     A, state = last("bordered", A, H.split(2, 1), Y, 0.5)
     R = A.T @ A + 0.5 * torch.eye(A.shape[1])
-    assert np.allclose(state.L, np.linalg.cholesky(R.numpy()), rtol=0, atol=1e-10)
+    assert close(state.L, torch.linalg.cholesky(R))
 
 
 @every_exact
@@ -115,7 +116,7 @@ def test_duplicated_and_dependent_columns_share_their_weight(name):
     A, state = last(name, A, H.split(2, 1), Y, 1e-3)
     W = state.W
     assert residual(A, Y, W, 1e-3) < 1e-8  # R's condition is some 1e6 here
-    assert torch.allclose(W[[0, 1, 2, 15]], W[[12, 13, 14, 16]], rtol=0, atol=1e-8)
+    assert close(W[[0, 1, 2, 15]], W[[12, 13, 14, 16]], 1e-8)
 
 
 @every_solver
@@ -151,10 +152,10 @@ def test_fewer_columns_are_the_leading_block(name):
         expected = states[1].F @ (states[1].F.T @ (X.T @ Y))
     else:
         expected = torch.from_numpy(ridge_by_numpy(X, Y, 0.1))
-    assert torch.allclose(short.W, expected, rtol=0, atol=1e-10)
+    assert close(short.W, expected)
     again = SOLVERS[name].update(short, X, H[:, 3:], Y)
     if name != "exg-e":
-        assert torch.allclose(again.W, states[-1].W, rtol=0, atol=1e-10)
+        assert close(again.W, states[-1].W)
 
 
 def test_the_branch_of_dependent_columns():
@@ -165,8 +166,8 @@ def test_the_branch_of_dependent_columns():
     state = DaggerState(dagger, dagger @ Y, 1e-9, Y.new_ones(()))
     state = orig_update(state, A, H, Y)
     exact = np.linalg.pinv(np.hstack([A, H]), rcond=1e-10)
-    assert np.allclose(state.A_dagger, exact, rtol=0, atol=1e-12)
-    assert np.allclose(state.W, exact @ Y.numpy(), rtol=0, atol=1e-12)
+    assert close(state.A_dagger, exact, 1e-12)
+    assert close(state.W, exact @ Y.numpy(), 1e-12)
 
 
 @every_solver

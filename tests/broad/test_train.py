@@ -12,7 +12,7 @@ from labkit.broad.solvers import (
     update_terms,
 )
 from tests.broad.conftest import problem
-from tests.draws import randn
+from tests.draws import close, randn
 
 
 def flat(growth):
@@ -118,7 +118,7 @@ def test_columns_of_the_test_are_those_of_its_inputs(parts):
     """Given as inputs to judge by, those to learn from have the same columns."""
     columns = SharedColumns(parts[0], parts[0], 27)
     columns.add(*GROWTH)
-    assert torch.allclose(columns.A, columns.B, rtol=0, atol=1e-12)
+    assert close(columns.A, columns.B, 1e-12)
 
 
 def test_score_is_in_percent(parts):

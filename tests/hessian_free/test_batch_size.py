@@ -40,6 +40,7 @@ def test_without_noise_one_row_and_without_gradient_all():
     assert next_batch_size(0.0, 1.0, 500, 0.5) == 1
     assert next_batch_size(3.0, 0.0, 500, 0.5) == 500
     assert next_batch_size(0.0, 0.0, 500, 0.5) == 500
+    assert next_batch_size(0.0, 1.0, 1, 0.5) == 1
 
 
 def test_variance_is_that_of_an_explicit_loop():

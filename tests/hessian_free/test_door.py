@@ -227,6 +227,11 @@ def test_a_step_without_a_batch_says_what_it_takes():
             kind(doubled(mlp())).step()
 
 
+def test_refuses_to_compute_within_autocast():
+    with torch.autocast("cpu"), pytest.raises(ValueError, match="leave the autocast"):
+        HessianFree(coder().double()).step(X)
+
+
 def test_refuses_parameters_of_two_kinds_and_a_second_group():
     mixed = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2).double())
     with pytest.raises(TypeError, match=r"1\.weight must have the dtype"):

@@ -74,6 +74,15 @@ def test_gradient_and_sums_of_squares_equal_an_explicit_loop(activations):
     assert math.isclose(squares, G.square().sum(), rel_tol=1e-12)
 
 
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_an_autoencoder_with_a_frozen_layer(frozen):
+    net, X = small_net(), rand(6, 5)
+    net.weights[frozen].requires_grad_(False)
+    point = linearise(net, X)
+    assert math.isclose(point.loss(), linearise(small_net(), X).loss())
+    assert adjoint(point, random_like(weights_of(net)), randn(6, 5)).holds
+
+
 def test_any_module_any_shape():
     """A convolution, frozen parameters, targets of another shape than the inputs."""
     torch.manual_seed(0)

@@ -45,6 +45,12 @@ def test_cosine_does_not_know_scale(seed, a, b):
     close(gradient_cosine(a * x, b * y), cosine)
 
 
+def test_many_entries_in_half_precision():
+    x = torch.ones(100_000).half()
+    assert gradient_cosine(x, x).item() == pytest.approx(1)
+    assert angle(x, -x).item() == pytest.approx(180)
+
+
 def test_a_zero_vector_gives_nan_or_inf():
     zero, one = torch.zeros(3), torch.ones(3)
     assert math.isnan(gradient_cosine(zero, one))

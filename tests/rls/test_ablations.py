@@ -8,6 +8,7 @@ from labkit.rls import RLS, AveragedRLS, KailathRLS, RunningMeanRLS
 
 from .conftest import (
     assert_close,
+    backward,
     batch,
     in_step,
     randn,
@@ -47,6 +48,15 @@ def test_kailath_keeps_the_exact_inverse_and_steps_by_it(forgetting, bias, rows)
         part.P = np.linalg.inv(A)
         part.omega = alpha * part.omega - eta * part.P @ part.grad
         part.theta = part.theta + part.omega
+
+
+def test_kailath_forgets_the_rows_of_a_gradient_that_was_cleared():
+    model = fcs()
+    optimizer = KailathRLS(model)
+    for s in range(2):
+        model.zero_grad()
+        backward(model, *batch(2, s))
+    optimizer.step()
 
 
 @pytest.mark.parametrize("rows", [2, 9])

@@ -153,6 +153,14 @@ def test_two_micro_batches_are_one_batch(case, limit):
     assert_close(*found, 1e-11)
 
 
+def test_images_of_a_pass_without_any_add_nothing():
+    layer = nn.Conv2d(1, 2, 3)
+    optimizer = RLS(layer)
+    for images in (0, 4):
+        layer(torch.ones(images, 1, 5, 5)).sum().backward()
+    assert optimizer.pending()[0].x_mean.eq(1).all()
+
+
 @pytest.mark.parametrize("leave", [RLS.close, repr])
 def test_an_optimiser_that_is_closed_or_dropped_gives_the_model_back(leave):
     model = fcs()

@@ -98,6 +98,14 @@ def test_what_reaches_only_the_other_part_steps_there():
     assert [torch.equal(*pair) for pair in pairs] == [True, True, False, False]
 
 
+def test_more_parameters_go_to_the_other_part():
+    model, late = fcs(), nn.Linear(3, 3).double()
+    optimizer, before = hybrid(model), late.weight.clone()
+    optimizer.add_param_group({"params": late.parameters()})
+    both(nn.Sequential(model, late), optimizer, randn(4, 5), labels(4, 0))
+    assert not torch.equal(late.weight, before)
+
+
 def test_a_checkpoint_of_layers_in_another_order_is_refused_whole():
     made = []
     for layers in (["2", "0"], ["0", "2"]):

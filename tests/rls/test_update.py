@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from torch.testing import assert_close
 
 from labkit.rls import Residuals, loss_mse
 from labkit.theorems.rls import THEOREMS, inverse_of_autocorrelation
@@ -53,8 +54,8 @@ def test_forms_of_the_arguments_are_one_step(momentum):
     clip, lr = torch.tensor([0.3, 0.7], dtype=torch.float64)
     rule |= {"clip": clip, "lr": lr}
     found = stepped(start(), randn(5, seed=4), parts, **rule)
-    torch.testing.assert_close(found, plain, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(parts.norm(), parts.formed().norm())
+    assert_close(found, plain, rtol=1e-12, atol=1e-12)
+    assert_close(parts.norm(), parts.formed().norm())
 
 
 def at_rest(N, n):
@@ -72,9 +73,7 @@ def test_one_sample_a_step_is_ridge_regression_towards_the_start(lam):
     w = lam ** torch.arange(s - 1, -1, -1).double()[:, None]
     A = lam**s * torch.eye(4).double() + X.T @ (w * X)
     want = torch.linalg.solve(A, lam**s * start.T + X.T @ (w * Y)).T
-    torch.testing.assert_close(
-        state.theta, want, rtol=0, atol=1e-11 if lam == 1 else 1e-10
-    )
+    assert_close(state.theta, want, rtol=0, atol=1e-11 if lam == 1 else 1e-10)
 
 
 @given(st.floats(0.02, 50.0), st.floats(0.01, 5.0))
@@ -86,8 +85,8 @@ def test_k_eta_and_the_start_of_P_are_two_numbers_not_three(k, eta):
         common = {"momentum": 0.5, "steps": 2}
         a = stepped(a, x, G, mean_weight=k, lr=eta, **common)
         b = stepped(b, x, G, mean_weight=1.0, lr=eta / k, **common)
-        torch.testing.assert_close(a.theta, b.theta, rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(k * a.P, b.P, rtol=1e-9, atol=1e-9 * k)
+        assert_close(a.theta, b.theta, rtol=1e-9, atol=1e-9)
+        assert_close(k * a.P, b.P, rtol=1e-9, atol=1e-9 * k)
 
 
 def test_centred_inputs_leave_gradient_descent():
@@ -99,10 +98,10 @@ def test_centred_inputs_leave_gradient_descent():
         after = stepped(state, x, G, mean_weight=k, lr=eta)
         h = (1 + k * s) / (1 + k * (s - 1))
         move = after.theta - state.theta
-        torch.testing.assert_close(move[:, :4], -eta / h * G[:, :4])
-        torch.testing.assert_close(move[:, 4], -eta / (1 + k * s) * G[:, 4])
+        assert_close(move[:, :4], -eta / h * G[:, :4])
+        assert_close(move[:, 4], -eta / (1 + k * s) * G[:, 4])
         want = torch.diag(torch.tensor([1, 1, 1, 1, 1 / (1 + k * s)]).double())
-        torch.testing.assert_close(after.P, want)
+        assert_close(after.P, want)
         state = after
 
 
@@ -113,7 +112,7 @@ def test_loss_is_half_the_sum_over_outputs_and_time_averaged_over_the_batch():
     loss = loss_mse(Z, target)
     loss.backward()
     assert math.isclose(loss.item(), want, rel_tol=1e-12)
-    torch.testing.assert_close(Z.grad, (Z.detach() - target) / 5, rtol=1e-12, atol=0)
+    assert_close(Z.grad, (Z.detach() - target) / 5, rtol=1e-12, atol=0)
     turned = loss_mse(Z.transpose(0, 1), target.transpose(0, 1), batch_dim=1)
     assert math.isclose(turned.item(), want, rel_tol=1e-12)
     with torch.autocast("cpu", torch.float16):

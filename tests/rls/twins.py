@@ -1,7 +1,7 @@
 """Models, and how they are compared with their twins in NumPy."""
 
-import numpy as np
 import torch
+from numpy.testing import assert_allclose
 from torch import nn
 
 from .conftest import randn, spd
@@ -121,9 +121,9 @@ def assert_same(optimizer, net, atol=1e-9):
     for block, part in zip(optimizer.blocks, net.parts, strict=True):
         state = optimizer.state[block.weight]
         close = {"rtol": 1e-9, "atol": atol, "err_msg": block.name}
-        np.testing.assert_allclose(theta(block.weight, block.bias), part.theta, **close)
-        np.testing.assert_allclose(state["P"], part.P, **close)
-        np.testing.assert_allclose(state["h"], part.h, **close)
+        assert_allclose(theta(block.weight, block.bias), part.theta, **close)
+        assert_allclose(state["P"], part.P, **close)
+        assert_allclose(state["h"], part.h, **close)
         if "velocity" in state:
-            np.testing.assert_allclose(state["velocity"].T, part.omega, **close)
+            assert_allclose(state["velocity"].T, part.omega, **close)
         assert torch.equal(state["P"], state["P"].T)

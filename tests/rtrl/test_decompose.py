@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from labkit.rtrl import OK, decompose
-from tests.draws import randn, seeded
+from tests.draws import close, randn, seeded
 
 from .conftest import agree, make_cell, read
 
@@ -47,13 +47,11 @@ def assert_decomposed(C, U, d, V):
     q, size = len(C), float(C.norm())
     eye = torch.eye(q, dtype=torch.float64)
     real = d > 1e-7 * d[0]  # below, OK takes d as zero
-    assert (d.diff() <= 0).all() and torch.allclose(
-        d, torch.linalg.svdvals(C), rtol=0, atol=1e-13 * size
-    )
-    assert torch.allclose(U * d @ V.mT, C, rtol=0, atol=1e-13 * size)
-    assert torch.allclose(V.mT @ V, eye, rtol=0, atol=1e-13)
+    assert (d.diff() <= 0).all() and close(d, torch.linalg.svdvals(C), 1e-13 * size)
+    assert close(U * d @ V.mT, C, 1e-13 * size)
+    assert close(V.mT @ V, eye, 1e-13)
     U = U[:, real]
-    assert torch.allclose(U.mT @ U, eye[real][:, real], rtol=0, atol=1e-13)
+    assert close(U.mT @ U, eye[real][:, real], 1e-13)
 
 
 @pytest.mark.parametrize("q", [1, 2, 3, 8, 9, 17])

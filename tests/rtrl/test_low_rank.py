@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from labkit.rtrl import minimum_variance, optimal_low_rank, water_level
 from labkit.rtrl.low_rank import mixing_matrix, random_signs
 from labkit.theorems.rtrl import all_signs
-from tests.draws import randn, seeded
+from tests.draws import close, randn, seeded
 
 # Singular values, rank, minimum variance: the theorem evaluated by hand.
 TABLE = [
@@ -44,7 +44,7 @@ def test_table_of_the_theorem(d, rank, variance):
 def assert_unbiased(C, rank, variance, tol):
     products = enumerate_products(C, rank)
     assert products.isfinite().all()
-    assert torch.allclose(products.mean(0), C, rtol=0, atol=tol)
+    assert close(products.mean(0), C, tol)
     squared = (products - C).square().sum((1, 2)).mean()
     assert squared == pytest.approx(variance, abs=1e-10)
 
@@ -68,7 +68,7 @@ def test_rectangular_and_batched():
     C = randn(3, 4, 6, seed=1)
     L, R = optimal_low_rank(C[:, None], 2, signs=all_signs(4))
     assert L.shape == (3, 16, 4, 2) and R.shape == (3, 16, 6, 2)
-    assert torch.allclose((L @ R.mT).mean(1), C, rtol=0, atol=1e-12)
+    assert close((L @ R.mT).mean(1), C, 1e-12)
 
 
 def test_kept_values_survive_every_draw():
@@ -120,8 +120,8 @@ def frame_cases():
 def test_frame_has_orthogonal_columns_and_given_rows(d, rank):
     Y = mixing_matrix(d, rank, torch.ones_like(d))
     scale = torch.maximum(d[:rank], water_level(d, rank))
-    assert torch.allclose(Y.T @ Y, torch.diag(scale), rtol=0, atol=1e-10)
-    assert torch.allclose(Y.square().sum(1), d, rtol=0, atol=1e-10)
+    assert close(Y.T @ Y, torch.diag(scale))
+    assert close(Y.square().sum(1), d)
 
 
 @pytest.mark.parametrize(

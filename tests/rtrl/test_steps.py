@@ -21,7 +21,7 @@ from labkit.theorems.rtrl import (
     mean_of_draws,
     variance_of_theorem_6,
 )
-from tests.draws import randn, seeded
+from tests.draws import close, randn, seeded
 
 from .conftest import agree, make, make_cell, read
 
@@ -61,10 +61,6 @@ def prepared(kind, rank, seed=0, change=lambda u, A, h_hat, D: None):
 
 def repeat(count, *tensors):
     return [x.repeat(count, *[1] * (x.ndim - 1)) for x in tensors]
-
-
-def close(x, y, tol=1e-10):
-    return torch.allclose(x, y, rtol=0, atol=tol)
 
 
 def drawn(step, signs, *terms):

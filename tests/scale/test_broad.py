@@ -7,7 +7,6 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 from labkit.broad import (
@@ -22,7 +21,7 @@ from labkit.scale import (
     workers as workers_of,
 )
 from tests import ROOT
-from tests.draws import randn
+from tests.draws import close, randn
 
 MESHES = [{"nodes": 2}, {"samples": 2}, {"samples": 2, "nodes": 2}]
 on_every_mesh = pytest.mark.parametrize("mesh", MESHES, ids=str)
@@ -86,11 +85,11 @@ def test_a_model_on_several_workers_is_that_of_one_process(mesh, workers):
     weights, pivots, outputs, rest = grown(model, *images())
     for found, (own, F) in workers(grown_here, mesh, world=world_of(mesh)):
         for one, other in zip(found[0], weights, strict=True):
-            assert np.allclose(one, other, rtol=0, atol=1e-9)
+            assert close(one, other, 1e-9)
         assert found[1] == pytest.approx(pivots, rel=1e-9)
-        assert np.allclose(found[2], outputs, rtol=0, atol=1e-9)
+        assert close(found[2], outputs, 1e-9)
         assert found[3] == rest
-        assert torch.allclose(F, model.factor()[:, own], rtol=0, atol=1e-9)
+        assert close(F, model.factor()[:, own], 1e-9)
 
 
 def predicted_here(rank, world, mesh):
@@ -110,7 +109,7 @@ def test_the_mean_of_targets_is_that_of_all_workers_samples(mesh, workers):
     X, y, new = images()
     model = BroadLearningRegressor(2, 4, 5, **OPTIONS).fit(X, far(X, y)).add_nodes(4)
     for found in workers(predicted_here, mesh, world=world_of(mesh)):
-        assert np.allclose(found, model.predict(new), rtol=0, atol=1e-6)
+        assert close(found, model.predict(new), 1e-6)
 
 
 def lose_a_pivot(rank, world, mesh):
