@@ -373,7 +373,7 @@ def ahead_of_adam(rows: pd.DataFrame, *, claim: str) -> Judged:
     """Judge each rule against tuned Adam, and tuned Adam against its default rate."""
     for job, ends in raced(rows):
         found = by_label(ends, "score")
-        for rule in [rule for rule in found if rule != ADAM]:
+        for rule in [rule for rule in found if rule != ADAM and ADAM in found]:
             a, b = (ADAM, DEFAULT) if rule == DEFAULT else (rule, ADAM)
             one, two = found[a], found[b]
             held = ahead(one, two, margin=job.margin, higher=job.higher, paired=True)

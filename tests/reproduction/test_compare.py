@@ -109,6 +109,7 @@ def test_no_rule_loses_because_the_clock_has_stopped_it(scores, held):
     shown = RIVALS.table(rows)["MNIST, right [%]"]
     assert shown["Muon"].endswith(", stopped at 3.2 passes")
     assert "stopped" not in shown[ADAM]
+    assert not [*RIVALS.claims(rows[rows["label"] == "Muon"])]
 
 
 def test_the_table_says_where_a_rule_stands_and_begins_with_the_best():

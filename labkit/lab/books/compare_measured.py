@@ -102,7 +102,7 @@ def ends(rows: pd.DataFrame) -> pd.DataFrame:
 def gap_of(rows: pd.DataFrame, worse: str, better: str) -> Finding:
     """Judge by how much larger one rule's last error is, paired by the seeds."""
     last = Race(rows).last().pivot(index="seed", columns="label", values="error")
-    return judged("the gap is {} points", last[worse] - last[better])
+    return judged("the gap of the test errors is {}", last[worse] - last[better])
 
 
 def race_drawn(rows: pd.DataFrame) -> Figure:
@@ -199,10 +199,9 @@ RACE_NOISY = Measurement(
 def own_race(rule: Rule) -> Measurement:
     """Return the race of a rule of one's own with Adam, tuned and at its default."""
     rules = {name: CLASSIFIERS[name] for name in (TUNED, DEFAULT)} | {"yours": rule}
-
     return replace(
         RACE_TUNED,
-        name="compare-own",
+        name="own/compare",  # no record: it would be of another rule
         claim="Your rule, once tuned, ends with fewer errors than Adam at its default "
         "rate.",
         seconds=5,

@@ -76,11 +76,11 @@ def load_own(
     here = path.is_file()
     if path.suffix.lower() in FILES_OF_ONES_OWN and not here:
         raise FileNotFoundError(f"there is no file {name}")
+    stamp = path.stat().st_mtime_ns if here else 0
     if path.suffix.lower() == ".txt":
-        return _text(path, split)
+        return _text(path, stamp, split)
     if split not in ("train", "test"):
         raise DataError(f"{name!r} has no split {split!r}; it has: train, test")
-    stamp = path.stat().st_mtime_ns if here else 0
     parts, classes = _prepared(name, stamp, target)
     inputs, targets = (torch.from_numpy(part) for part in parts[split])
     targets = targets if classes else targets.to(dtype)
@@ -89,7 +89,8 @@ def load_own(
     )
 
 
-def _text(path: Path, split: str) -> Text:
+@lru_cache(maxsize=3)
+def _text(path: Path, stamp: int, split: str) -> Text:
     try:
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -160,13 +161,18 @@ def _read(name: str, target: str) -> tuple["pd.DataFrame", str]:
     return table, target
 
 
+def _native(array: np.ndarray) -> np.ndarray:
+    """Return an array in the byte order of this machine."""
+    return array.astype(array.dtype.newbyteorder("="))
+
+
 def _arrays(name: str) -> "pd.DataFrame":
     """Read inputs (N, ...) and targets (N,), the last column, from an npz file."""
     import pandas as pd
 
     try:
         with np.load(name) as file:
-            arrays = dict(file)
+            arrays = {key: _native(each) for key, each in file.items()}
     except (TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{name} cannot be read as npz: {error}") from error
     match sorted(arrays.values(), key=np.ndim):
@@ -223,7 +229,9 @@ def _check(name: str, X: "pd.DataFrame") -> None:
 
 
 def _check_whole(what: str, column: "pd.Series") -> None:
-    """Raise DataError if values are missing or not finite."""
+    """Raise DataError if values are missing, complex or not finite."""
+    if column.dtype.kind == "c":
+        raise DataError(f"{what} has complex numbers; give their parts as columns")
     if lacking := int(column.isna().sum()):
         raise DataError(
             f"{what} lacks {lacking:,} of {len(column):,} values; fill them first, as "

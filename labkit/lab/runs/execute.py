@@ -195,7 +195,12 @@ def check_data(declared: Sequence[Parameter], values: Mapping[str, Value]) -> No
     """Raise RunRefused if data are not here, or a file cannot be learned from."""
     from labkit.lab.datasets.fetch import FILES
 
-    files = [values[p.name] for p in declared if p.names_a_file(values[p.name])]
+    target = values.get("target", "")
+    files = [
+        values[p.name]
+        for p in declared
+        if p.names_a_file(values[p.name]) or (target and p.name == "data")
+    ]
     known = {path.partition("/")[0] for path in FILES}
     named = known.intersection(map(str, values.values()))
     if not files and not named:
@@ -204,16 +209,17 @@ def check_data(declared: Sequence[Parameter], values: Mapping[str, Value]) -> No
 
     for path in files:
         try:
-            load(path, target=values.get("target", ""))
+            load(path, target=target)
         except DataError as error:
             raise RunRefused(str(error)) from error
-    away = [name for name, found in available().items() if not found.here]
-    for name in named.intersection(away):
-        raise RunRefused(
-            f"the data set {name!r} is not on this machine; 'python -c \"from "
-            f"labkit.lab import load; load({name!r})\"' downloads it, or set "
-            "LABKIT_DATA to the folder that has it"
-        )
+    for name, found in available().items():
+        if name in named and not found.here:
+            raise RunRefused(
+                f"the data set {name!r} is not on this machine; 'python -c \"from "
+                f"labkit.lab import load; [load({name!r}, part) for part in "
+                f"{list(found.splits)}]\"' downloads it, or set LABKIT_DATA to the "
+                "folder that has it"
+            )
 
 
 def check_device(device: str) -> None:

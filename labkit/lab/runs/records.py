@@ -19,7 +19,6 @@ def keep_records(folder: Path) -> list[Path]:
     for trace in sorted((folder / "measured").glob("*.jsonl")):
         head, *rows = trace.read_text("utf-8").splitlines()
         header = json.dumps(json.loads(head) | {"commit": commit()})
-        RECORDS.mkdir(exist_ok=True)
         write_atomically(RECORDS / trace.name, "\n".join([header, *rows, ""]))
         kept.append(RECORDS / trace.name)
     return kept

@@ -40,9 +40,9 @@ GIVEN = {"runs": 30, "shift": 3.0}
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Records in a folder of the test's."""
+    """Records in a folder of the test's own."""
     for place in (module, records):
-        monkeypatch.setattr(place, "RECORDS", tmp_path / "records")
+        monkeypatch.setattr(place, "RECORDS", tmp_path)
     return tmp_path
 
 

@@ -59,7 +59,7 @@ def test_data_that_are_not_here_are_not_downloaded_without_a_word(
     monkeypatch.setattr(fetch, "_SOURCE_TREE", tmp_path)  # whose data may be here
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words = "the data set 'ptb' is not on this machine; 'python -c \"from labkit.lab "
-    words += "import load; load('ptb')\"' downloads it, or set LABKIT_DATA to the"
+    words += "import load; [load('ptb', part) for part in ['train', 'valid', 'test']]"
     refused(f"{verb} -p corpus=ptb", words, tmp_path)
 
 
