@@ -53,7 +53,7 @@ def run(
         typer.Argument(
             metavar="NAME",
             show_default=False,
-            help="A study, or a paper for all of its.",
+            help="A study, or a paper for all of its studies.",
         ),
     ],
     units: Annotated[

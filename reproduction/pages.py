@@ -27,7 +27,7 @@ READING = (
 LEGEND = (
     "✔ yes, ✘ no; ≈ not contradicted: fewer than three runs, too few to decide (a claim"
     " about one network is judged by its draws); ○ open: the runs do not decide, or no "
-    "row says yes, and at most as many say no as are open; ◐ in part: some rows say "
+    "row says yes and no more say no than are open; ◐ in part: some rows say "
     "yes, or more say no than are open, and their verdicts are counted; – no recorded "
     "run (*notebook*: a small one there). *Full* is the paper's setting, often with "
     "fewer runs, *reduced* a smaller one, and *exact* what formulas or counts decide. "
