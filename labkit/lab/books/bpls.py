@@ -111,7 +111,7 @@ class WalkKnobs:
         help="sigma of the training images, from the next walk on",
         about="the number of misses: misses",
         look_for="The misses leap and settle higher; the test, on clean images, holds "
-        "up to 0.4.")
+        "up to 0.2.")
     label_noise: float = labels_knob(
         restart=False, about="the test accuracy: test",
         help="labels drawn at random, from the next walk on",

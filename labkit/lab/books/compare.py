@@ -67,7 +67,7 @@ class RaceKnobs:
     gradient_noise: float = live_knob(
         0.0, low=0.0, high=5.0, step=0.25, about="Adam's error: Adam",
         help="sd of noise on each gradient, over its size; not of rules without one",
-        look_for="Which of Adam, Muon and RLS needs the gradient least exactly?")
+        look_for="Which of Adam, Muon and RLS bears the most noise?")
     batch: int = live_knob(
         32, low=4, high=128, step=4, unit="rows",
         help="of the minibatches to come",

@@ -50,7 +50,7 @@ class TrainingKnobs:
     max_batch_size: int = live_knob(
         650, low=2, high=6000, label="largest batch", unit="rows",
         help="at most all training rows",
-        look_for="The batch stops growing there; if that is small, so does the error.")
+        look_for="The batch stops growing there; if small, the error stops falling.")
     batch_size: int = knob(
         60, low=2, high=2500, label="first batch", unit="rows",
         help="what a run begins with",

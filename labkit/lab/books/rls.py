@@ -363,8 +363,8 @@ PANELS = (
 )
 LIVE_CAPTION = (
     "After the first steps h is near 1 and the cosine stays well below it: P has taken "
-    "something large out of the gradient of the first layer, of which all is but loss "
-    "and accuracy."
+    "something large out of the first layer's gradient. All but loss and accuracy is "
+    "of this layer."
 )
 TRAINING = Experiment(
     "training",

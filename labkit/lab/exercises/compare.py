@@ -146,8 +146,8 @@ TASKS = (
             "The rule that needs the fewest minibatches from the start also needs the "
             "fewest here.",
         ),
-        solution="RLS here. In the live race HRLS+M, RLS and RLS+M come first, SGD and "
-        "Adam later, and Hessian-free, which solves each minibatch most closely, last. "
+        solution="RLS here. In the live race Hessian-free and RLS+M come first, then "
+        "Muon, and Adam and SGD last. "
         "No rule is undisturbed: rules that are solved anew suffer as noisy rows pile "
         "up, and recover as clean ones dilute them.",
     ),
