@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
 from sklearn.model_selection import cross_val_score
@@ -45,7 +46,7 @@ def test_the_classifier_runs_the_generator_and_keeps_its_best():
     assert counts == [end.misses for end in found]
     assert round((1 - net.score(X, y)) * len(y)) == min(counts)
     S = bpls.scores(TENSORS[0], net.weights_, [bpls.activation("sigmoid")])
-    np.testing.assert_array_equal(net.decision_function(X), S)
+    assert_array_equal(net.decision_function(X), S)
 
 
 def test_the_history_is_one_row_of_numbers_per_walk():
@@ -77,8 +78,8 @@ def test_shares_of_the_classes(classes):
     net = BPLSClassifier((8,), random_state=0)
     p = net.fit(X[rows], y[rows]).predict_proba(X[rows])
     assert p.shape == (rows.sum(), classes) and (p >= 0).all()
-    np.testing.assert_allclose(p.sum(1), 1)
-    np.testing.assert_array_equal(p.argmax(1), net.predict(X[rows]))
+    assert_allclose(p.sum(1), 1)
+    assert_array_equal(p.argmax(1), net.predict(X[rows]))
     scoring = "roc_auc_ovr" if classes > 2 else "roc_auc"
     for each in (net, CalibratedClassifierCV(net, cv=2)):
         found = cross_val_score(each, X[rows], y[rows], scoring=scoring, cv=2)
@@ -182,7 +183,7 @@ def test_a_second_fit_that_fails_leaves_the_first_one_whole():
         net.fit(X, np.array(["a", "b", "c"])[y])
     assert vars(net) == before
     # by what it was made with
-    np.testing.assert_array_equal(net.predict(X), predicted)
+    assert_array_equal(net.predict(X), predicted)
 
 
 @pytest.mark.parametrize("Y", [TWO[:, 0], TWO], ids=["one output", "two"])
@@ -192,7 +193,7 @@ def test_a_constant_that_is_added_to_the_targets_is_added_to_predictions(activat
     for constant in (0.0, 1000.0):
         net = BPLSRegressor((10,), activation, random_state=0).fit(X, Y + constant)
         found.append(net.predict(X) - constant)
-    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-8)
+    assert_allclose(found[1], found[0], rtol=0, atol=1e-8)
 
 
 @NETS

@@ -194,6 +194,7 @@ class Measured(Shown):
         self._bar.layout.visibility = "visible" if begun else "hidden"
         if not begun:
             self._said.value, self._below.value = self._words, self._table
+            self.plot.layout.display = "none" if self.rows.empty else None
 
     @property
     def _words(self) -> str:
