@@ -199,7 +199,7 @@ LINES = runpy.run_path(str(ROOT / "benchmarks/lines.py"), run_name="lines")
 # Tokens of code, as `make lines` prints them: at most, and today. A room that is above
 # its bound may not grow; whoever makes one lighter writes down what it weighs now.
 WEIGHTS = {
-    "labkit/rls": (11_000, 10_995),
+    "labkit/rls": (11_000, 10_998),
     "labkit/bpls": (10_000, 8_523),
     "labkit/hessian_free": (15_500, 15_498),
     "labkit/broad": (17_500, 15_817),
@@ -208,7 +208,7 @@ WEIGHTS = {
     "labkit/theorems": (8_000, 7_581),
     "labkit/scale": (5_700, 3_489),
     "labkit/*.py": (2_500, 2_330),
-    "= core": (98_000, 91_830),
+    "= core": (98_000, 91_833),
     "labkit/lab/panels": (30_000, 29_788),
     "labkit/lab/books": (29_000, 28_875),
     "labkit/lab/exercises": (13_000, 7_870),
@@ -220,9 +220,9 @@ WEIGHTS = {
     "reproduction": (30_000, 29_975),
     "benchmarks": (11_000, 11_000),
     "docs": (2_300, 2_235),
-    "tests of core and root": (140_000, 125_260),
-    "= tests": (205_000, 204_997),
-    "= all": (450_000, 433_786),
+    "tests of core and root": (140_000, 125_263),
+    "= tests": (205_000, 205_000),
+    "= all": (450_000, 433_792),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 96, "= lab": 123, "= reproduction": 36, "= benchmarks": 21}

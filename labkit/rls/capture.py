@@ -140,7 +140,7 @@ class Capture:
         self.leaf.grad = None
         self.pending: list[tuple] = []  # (number, dZ, X) of a backward pass under way
         self.residuals: list[tuple] = []  # (dZ, X) of passes that formed no gradient
-        self.seen: list[Tensor] = []  # X of passes, which KailathRLS keeps here
+        self.seen = []  # X (rows, n) of passes, which KailathRLS keeps here
         self.last: tuple | None = None  # the witness's gradient as autograd left it
         self.changed = False  # whether it was changed by another since
 

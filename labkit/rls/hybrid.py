@@ -78,8 +78,9 @@ class Hybrid(torch.optim.Optimizer):
         return self.rls.gradient_norm
 
     def add_param_group(self, param_group: dict) -> None:
-        """Give more parameters to the other optimiser; RLS has chosen its layers."""
+        """Give more parameters to the other optimiser; ValueError for those of RLS."""
         self.other.add_param_group(param_group)
+        Hybrid(self.rls, self.other)  # which checks whose the parameters are
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear all gradients, and the inputs that RLS keeps with them."""
@@ -102,8 +103,8 @@ class Hybrid(torch.optim.Optimizer):
     def __setstate__(self, state: dict) -> None:
         """Take over what a state dict holds; ValueError if it is of other layers."""
         n = len(self.rls.param_groups)
-        parts = {self.rls: state["param_groups"][:n]}
-        parts[self.other] = state["param_groups"][n:]
+        groups = state["param_groups"]
+        parts = {self.rls: groups[:n], self.other: groups[n:]}
         for p in _parameters(self.other):
             for name, value in state["state"].get(p, {}).items():
                 shape = getattr(value, "shape", ())
