@@ -47,7 +47,7 @@ class GrowthKnobs:
     input_noise: float = noise_knob(
         0.0, about="the ridge solver's accuracy: accuracy exact",
         help="on training pixels, under all columns",
-        look_for="What the nodes still bring: at 0.5 19 points, from 68 % on.")
+        look_for="What the nodes still bring: at 0.5 it rises from 68 to 87 %.")
     label_noise: float = labels_knob(
         about="the ridge solver's accuracy: accuracy exact",
         help="labels drawn at random; solvers keep A'Y",
