@@ -58,7 +58,7 @@ def relative_variance(estimates: Tensor, exact: Tensor) -> Tensor:
 
     Returns
     -------
-    ratio : () tensor
+    ratio : () tensor, float32 for half precision
         Without unit, >= 0.  If `exact` is zero: ``inf``, or ``nan`` where all estimates
         are zero too.
 
@@ -104,7 +104,7 @@ def gradient_variance(estimates: Tensor) -> Tensor:
 def as_rows(
     name: str, estimate: Tensor, exact: Tensor, expected: str = "(...) or (R, ...)"
 ) -> tuple[Tensor, Tensor]:
-    """Return (R, P) and (1, P); a single estimate counts as R = 1 where expected."""
+    """Return (R, P) and (1, P), half precision as float32; one is R = 1 if expected."""
     check_tensor("exact", exact)
     check_tensor(name, estimate, like=exact)
     shape, one = tuple(estimate.shape), tuple(exact.shape)
@@ -115,16 +115,15 @@ def as_rows(
         )
     if not estimate.numel():
         raise ValueError(f"nothing to compare: shape {shape}")
-    exact = exact.reshape(1, -1)
-    return estimate.reshape(-1, exact.shape[1]), exact
+    exact = exact.reshape(1, -1).to(torch.promote_types(exact.dtype, torch.float32))
+    return estimate.reshape(-1, exact.shape[1]).to(exact), exact
 
 
 def unit(rows: Tensor) -> Tensor:
     """Scale rows (..., P) to length one; ``nan`` where they are zero.
 
     They are divided by the largest entry first, so the squares neither overflow nor
-    underflow. Rows in half precision become float32.
+    underflow.
     """
-    rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
     rows = rows / rows.abs().amax(dim=-1, keepdim=True)
     return rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True)

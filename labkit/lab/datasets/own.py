@@ -232,7 +232,10 @@ def _check_whole(what: str, column: "pd.Series") -> None:
     """Raise DataError if values are missing, complex or not finite."""
     if column.dtype.kind == "c":
         raise DataError(f"{what} has complex numbers; give their parts as columns")
-    if lacking := int(column.isna().sum()):
+    lacking = int(column.isna().sum())
+    if 0 < lacking == len(column):
+        raise DataError(f"{what} is empty; do the rows end in a comma?")
+    if lacking:
         raise DataError(
             f"{what} lacks {lacking:,} of {len(column):,} values; fill them first, as "
             "pandas' fillna does, or leave its rows out"
