@@ -191,7 +191,8 @@ class Capture:
         grad = self.witness.grad
         if self.last is not None:
             changed = grad is not self.last[0] or grad._version != self.last[1]
-            if grad is None or (changed and not grad.any()):
+            own = self.own.values()
+            if changed and not any(p.grad is not None and p.grad.any() for p in own):
                 self.forget()
             else:
                 self.changed |= changed
@@ -304,7 +305,11 @@ class _Unformed(torch.autograd.Function):
     def backward(ctx, dz):
         x, weight = ctx.saved_tensors
         ctx.capture.refresh()
-        X, dZ = (each.reshape(-1, each.shape[-1]).to(weight.dtype) for each in (x, dz))
+        # copies, since the caller may fill the memory anew before the step
+        X, dZ = (
+            each.reshape(-1, each.shape[-1]).to(weight.dtype, copy=True)
+            for each in (x, dz)
+        )
         ctx.capture.pending.append((current_backward(), dZ.detach(), X.detach()))
         dW = dZ.T @ X if is_returned(ctx.next_functions[-2][0]) else None
         dx = None

@@ -82,6 +82,10 @@ class Hybrid(torch.optim.Optimizer):
         self.other.add_param_group(param_group)
         Hybrid(self.rls, self.other)  # which checks whose the parameters are
 
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        return self.rls._step_supports_amp_scaling
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear all gradients, and the inputs that RLS keeps with them."""
         self.rls.zero_grad(set_to_none)
@@ -105,14 +109,6 @@ class Hybrid(torch.optim.Optimizer):
         n = len(self.rls.param_groups)
         groups = state["param_groups"]
         parts = {self.rls: groups[:n], self.other: groups[n:]}
-        for p in _parameters(self.other):
-            for name, value in state["state"].get(p, {}).items():
-                shape = getattr(value, "shape", ())
-                if len(shape) and shape != p.shape:
-                    raise ValueError(
-                        f"{name} of {type(self.other).__name__} has shape "
-                        f"{tuple(shape)} in this checkpoint: it is of another network"
-                    )
         for part, groups in parts.items():
             own = {
                 p: state["state"][p] for p in _parameters(part) if p in state["state"]

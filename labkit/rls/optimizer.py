@@ -173,6 +173,13 @@ class RLS(torch.optim.Optimizer):
         """Return all blocks, layer by layer."""
         return [block for capture in self.captures for block in capture.blocks]
 
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Note that a GradScaler, which asks here, changes gradients without a mark."""
+        for capture in self.captures:
+            capture.changed = True
+        return False
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients and their inputs."""
         super().zero_grad(set_to_none)

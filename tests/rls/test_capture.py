@@ -78,6 +78,12 @@ def an_activation_in_place_after_a_layer(model, optimizer):
     plain(model, optimizer)
 
 
+def a_buffer_that_is_filled_anew(model, optimizer):
+    x = ONE[0].clone()
+    backward(model, x, ONE[1])
+    x.zero_()
+
+
 def a_backward_pass_to_the_inputs(model, optimizer):
     x = randn(6, 5, seed=3).requires_grad_()
     torch.autograd.grad(model(x).sum(), x)
@@ -114,6 +120,7 @@ PASSES = (
     a_pass_in_evaluation_mode,
     an_activation_in_place_after_a_layer,
     a_pass_run_again_by_checkpointing,
+    a_buffer_that_is_filled_anew,
     a_backward_pass_to_the_inputs,
     a_pass_with_other_weights,
 )

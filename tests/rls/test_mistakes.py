@@ -304,19 +304,20 @@ def test_a_gradient_without_its_inputs_is_told_the_cause(way):
     assert identical(before, snapshot(model, optimizer))
 
 
-def clipped(model):
+def clipped(model, _):
     nn.utils.clip_grad_norm_(model.parameters(), 0.1)
 
 
-def decayed(model):
+def decayed(model, _):
     for p in model.parameters():
         if p.grad is not None:
             p.grad.add_(p.detach(), alpha=0.1)
 
 
-def unscaled(model):
-    """As GradScaler does."""
-    model[0].bias.grad.div_(2.0)
+def unscaled(_, optimizer):
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.ones(()))
+    scaler.step(optimizer)
 
 
 CHANGES = clipped, decayed, unscaled
@@ -328,11 +329,21 @@ def test_changes_of_gradients_that_are_not_formed_are_refused(change):
     optimizer = RLS(model, max_grad_norm=1.0)
     backward(model, *batch(2, 0))
     assert model[0].weight.grad is None
-    change(model)
     before = snapshot(model, optimizer)
     message = "layer '0' was changed, but under max_grad_norm most of it is not formed"
     with pytest.raises(RuntimeError, match=message):
+        change(model, optimizer)
         optimizer.step()
     assert identical(before, snapshot(model, optimizer))
     optimizer.zero_grad()
     take(model, optimizer, *batch(2, 0))
+
+
+def test_a_bias_without_a_gradient_is_no_mistake():
+    model = fcs()
+    optimizer = RLS(model)
+    scores = model(randn(4, 5))
+    (scores[:2] - scores[2:]).sum().backward()  # a pairwise loss
+    clipped(model, optimizer)
+    optimizer.step()
+    assert optimizer.state[model[2].weight]["step"] == 1

@@ -17,10 +17,6 @@ def test_one_legend_names_every_label_once_in_one_colour():
     assert colours[:2] == colours[2:4] and len(set(colours)) == 3
     assert drawn[1].error_y.array.tolist() == [0.1, 0.2]
     assert [c.mode for c in drawn[:2]] == ["lines+markers", "lines"]  # theory has none
-    layout = figure.layout
-    assert (layout.xaxis.title.text, layout.xaxis2.title.text) == ("s", "t")
-    # One title for all stands at the first.
-    assert (layout.yaxis.title.text, layout.yaxis2.title.text) == ("m", "")
     with pytest.raises(ValueError, match="'one' must have as many y as x"):
         curves({"A": {"one": ([1, 2], [1])}}, "s", "m")
 
