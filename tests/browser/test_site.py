@@ -2,7 +2,6 @@
 
 import contextlib
 import http.server
-import re
 import subprocess
 import threading
 from functools import cache, partial
@@ -66,12 +65,6 @@ return ['h1', '.entrances pre', ...cards, '.moving .main-svg'].map((css) => {
   const hit = document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
   const on = css.startsWith('.moving') ? hit?.closest('.moving') : part.contains(hit);
   return [css, top >= 0 && bottom <= innerHeight && right <= innerWidth && Boolean(on)];
-});
-"""
-LESSONS = """
-return [...document.querySelectorAll('.lessons .sd-card')].map((card) => {
-  const image = card.querySelector('img');
-  return [card.innerText, image ? image.naturalWidth : 0];
 });
 """
 FOLDED = """
@@ -215,16 +208,6 @@ def test_the_front_page_moves_unless_motion_is_unwished(driver, address, still):
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     page.script("scrollTo(0, 0)")  # all of it is above the fold
     assert [css for css, seen in page.script(SEEN) if not seen] == []
-
-
-def test_lessons_say_how_long_they_take_and_what_they_need(driver, address):
-    lessons = Still(driver, address + "learn.html").script(LESSONS)
-    assert len(lessons) == 7
-    stills = ['"still"' in path.read_text("utf-8") for path in notebooks().values()]
-    for number, (text, width) in enumerate(lessons, 1):
-        assert re.match(rf"{number}\. [A-Z]", text), text
-        assert re.search(r"\d+ minutes\. You need [a-z]", text), text
-        assert (width > 300) == stills[number - 1], text
 
 
 def test_the_site_is_small_and_names_no_path_of_this_machine(built, tmp_path_factory):

@@ -6,6 +6,7 @@ always the same, is held out.
 """
 
 import zipfile
+from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,11 +79,11 @@ def load_own(
         raise FileNotFoundError(f"there is no file {name}")
     stamp = path.stat().st_mtime_ns if here else 0
     if path.suffix.lower() == ".txt":
-        return _text(path, stamp, split)
+        return deepcopy(_text(path, stamp, split))
     if split not in ("train", "test"):
         raise DataError(f"{name!r} has no split {split!r}; it has: train, test")
     parts, classes = _prepared(name, stamp, target)
-    inputs, targets = (torch.from_numpy(part) for part in parts[split])
+    inputs, targets = (torch.tensor(part) for part in parts[split])
     targets = targets if classes else targets.to(dtype)
     return Labelled(
         path.stem if here else name, inputs.to(dtype), targets, classes=classes
@@ -148,13 +149,29 @@ def _read(name: str, target: str) -> tuple["pd.DataFrame", str]:
     else:
         try:
             table = pd.read_csv(name, encoding="utf-8-sig", low_memory=False)
+            first = pd.read_csv(
+                name,
+                encoding="utf-8-sig",
+                header=None,
+                nrows=1,
+                dtype=str,
+                keep_default_na=False,
+            )
         except (ValueError, OSError) as error:  # pandas' errors are ValueErrors
             reason = " ".join(str(error).split())
             raise DataError(f"{name} cannot be read as a table: {reason}") from error
+        names = first.iloc[
+            0
+        ].str.strip()  # pandas gives others for those that fail here
+        if not names.all() or not isinstance(table.index, pd.RangeIndex):
+            raise DataError(
+                f"{name} has a column without a name: name each in the first row, "
+                "leave out the numbers of rows, and end no row in a comma"
+            )
+        if not names.is_unique:
+            raise DataError(f"{name} has two columns of one name")
     table.columns = table.columns.astype(str).str.strip()
     target = target or table.columns[-1]
-    if not table.columns.is_unique:
-        raise DataError(f"{name} has two columns of one name")
     if target not in table:
         known = ", ".join(table.columns[:20])
         raise DataError(f"{name} has no column {target!r}; it has: {known}")
@@ -232,13 +249,10 @@ def _check_whole(what: str, column: "pd.Series") -> None:
     """Raise DataError if values are missing, complex or not finite."""
     if column.dtype.kind == "c":
         raise DataError(f"{what} has complex numbers; give their parts as columns")
-    lacking = int(column.isna().sum())
-    if 0 < lacking == len(column):
-        raise DataError(f"{what} is empty; do the rows end in a comma?")
-    if lacking:
+    if lacking := int(column.isna().sum()):
         raise DataError(
             f"{what} lacks {lacking:,} of {len(column):,} values; fill them first, as "
-            "pandas' fillna does, or leave its rows out"
+            "pandas' fillna does, or leave its rows out (NA and None are no values)"
         )
     if column.dtype.kind == "f" and np.isinf(column).any():
         raise DataError(f"{what} has a number that is not finite")

@@ -49,6 +49,8 @@ def test_numbers_and_classes(write):
     first = torch.cat([train.inputs, test.inputs])[:, 0]
     found = torch.cat([train.targets, test.targets])[first.argsort()]
     assert [train.classes[i] for i in found] == list(made.sort_values("x0").kind)
+    train.targets.zero_()
+    assert load(path).targets.any()
 
 
 def test_a_category_is_a_column_for_each_value_of_the_rows_to_learn_from(write):
@@ -113,7 +115,13 @@ REFUSED = [("mine.csv", made.to_csv(index=False).encode(), m) for made, m in REF
 REFUSED += [
     ("empty.csv", b"", "cannot be read as a table: No columns"),
     ("binary.csv", bytes(range(128, 256)) * 20, "cannot be read as a table: "),
-    ("ends.csv", b"a,b,y\n" + b"1,2,0,\n" * 60, "'y' of .* is empty; do the rows end"),
+    ("ends.csv", b"a,b,y\n" + b"1,2,0,\n" * 60, "without a name.* no row in a comma"),
+    (
+        "rows.csv",
+        table(y=WORDS).to_csv().encode(),
+        "a column without a name: name each",
+    ),
+    ("twice.csv", b"a,y,y\n" + b"1,2,0\n" * 60, "has two columns of one name"),
     ("uneven.csv", b'a,b\n1,2\n3,4,5,6\n"', "cannot be read as a table: .* line 3"),
     ("broken.npz", b"PK\3\4 and no more", "cannot be read as npz: "),
     ("odd.npz", npz(X=X, y=np.zeros(19)), r"X \(20, 2\), y \(19,\)"),
