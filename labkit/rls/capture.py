@@ -181,9 +181,9 @@ class Capture:
             z = output.detach()
             return _Unformed.apply(self, sums, self.leaf, z, x, weight, bias)
         if isinstance(output, Tensor):
-            return _Counted.apply(self, sums, self.leaf, output)
+            return _Counted.apply(self, output, sums, self.leaf)
         y, *states = tensors(output)
-        y, *states = _Counted.apply(self, sums, self.leaf, y, *states)
+        y, *states = _Counted.apply(self, y, sums, self.leaf, *states)
         return y, tuple(states) if isinstance(output[1], tuple) else states[0]
 
     def refresh(self) -> None:
@@ -269,21 +269,24 @@ def stacked(parts: Sequence[Tensor]) -> Tensor:
 
 
 class _Counted(torch.autograd.Function):
-    """Pass on the outputs of a layer; the backward pass counts the inputs."""
+    """Pass on the outputs of a layer; the backward pass counts the inputs.
+
+    The first output is the first tensor, as torch wants of a view changed in place.
+    """
 
     @staticmethod
-    def forward(ctx, capture, sums, leaf, *outputs):
+    def forward(ctx, capture, y, sums, leaf, *states):
         ctx.capture, ctx.sums = capture, sums
         ctx.set_materialize_grads(False)
-        if len(outputs) > 1:
-            return tuple(y.clone() for y in outputs)
-        ctx.mark_dirty(outputs[0])  # so that an activation in place may follow
-        return outputs[0]
+        if states:
+            return tuple(each.clone() for each in (y, *states))
+        ctx.mark_dirty(y)  # so that an activation in place may follow
+        return y
 
     @staticmethod
-    def backward(ctx, *grads):
+    def backward(ctx, dy, *grads):
         ctx.capture.refresh()
-        return None, None, ctx.sums, *grads
+        return None, dy, None, ctx.sums, *grads
 
 
 class _Unformed(torch.autograd.Function):

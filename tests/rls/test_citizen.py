@@ -63,6 +63,13 @@ def test_what_comes_past_a_layer_is_stepped_with_and_clipped(
     assert_close(*found, 1e-11)
 
 
+def test_a_gradient_penalty_on_one_image():
+    optimizer = RLS(nn.Conv2d(1, 2, 3))
+    x = torch.rand(1, 5, 5, requires_grad=True)
+    loss = optimizer.model(x).norm()
+    torch.autograd.grad(loss, x, create_graph=True)[0].norm().backward()
+
+
 def test_autograd_grad_returns_every_gradient_and_is_differentiable():
     """Also of a layer whose gradient is otherwise not formed."""
     found = []

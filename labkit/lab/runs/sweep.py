@@ -206,7 +206,7 @@ def prepare_sweep(
         )
         if Path(each).is_file()
     ]
-    whole = json.dumps([code_digest(notebook), profile, sorted(plans), read])
+    whole = json.dumps([code_digest(notebook), profile, list(plans), read])
     first = next(iter(plans.values()))
     folder = out / f"sweep-{first.name}-{_sha256(whole)[:8]}"
     shown = [*lists, *({"seed"} & first.values.keys() - lists.keys())]
