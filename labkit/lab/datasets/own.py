@@ -160,9 +160,8 @@ def _read(name: str, target: str) -> tuple["pd.DataFrame", str]:
         except (ValueError, OSError) as error:  # pandas' errors are ValueErrors
             reason = " ".join(str(error).split())
             raise DataError(f"{name} cannot be read as a table: {reason}") from error
-        names = first.iloc[
-            0
-        ].str.strip()  # pandas gives others for those that fail here
+        # those of the table are never empty or equal: pandas makes others of such names
+        names = first.iloc[0].str.strip()
         if not names.all() or not isinstance(table.index, pd.RangeIndex):
             raise DataError(
                 f"{name} has a column without a name: name each in the first row, "
