@@ -111,8 +111,9 @@ class CGResult(NamedTuple):
     """The result of :func:`cg`.
 
     ``status`` is "progress" (Martens' test), "exact", "curvature" (<p, B p> <= 0) or
-    "maxiter"; ``kept`` holds pairs (k, iterate), the last iterate always among them;
-    ``q`` and ``rnorm`` have a number for each iteration, from 0.
+    "maxiter"; ``kept`` holds pairs (k, iterate) for a search back, at k =
+    ceil(5 * 1.3^t) and at the last k > 0; ``q`` and ``rnorm`` have a number for each
+    iteration, from 0.
     """
 
     x: Vector
@@ -146,7 +147,6 @@ def cg(
     preconditioner : like b, optional, $M$ > 0, approximates the diagonal of B
     maxiter : int >= 1, iterations at most
     tolerance : float >= 0; 0 runs to ``maxiter`` or to rounding
-    keep : bool, also keep the iterates at k = ceil(5 * 1.3^t), for a search back
 
     Raises
     ------
@@ -188,7 +188,7 @@ def cg(
             status = "progress"
         elif k == options.maxiter:
             status = "maxiter"
-        if options.keep and k and (k == math.ceil(5 * 1.3**t) or status):
+        if k and (k == math.ceil(5 * 1.3**t) or status):
             kept.append((k, step.x))
             t += 1
         if status:

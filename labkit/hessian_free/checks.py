@@ -19,7 +19,7 @@ def check_model(model: object, loss: str) -> None:
     check_options({"loss": loss}, {"loss": one_of(LOSSES)})
     last = model[-1] if isinstance(model, nn.Sequential) and len(model) else None
     name = type(last).__name__ if isinstance(last, nn.Softmax | nn.Sigmoid) else None
-    if isinstance(model, Autoencoder) and model.activations[-1] != "linear":
+    if type(model) is Autoencoder and model.activations[-1] != "linear":
         name = model.activations[-1]
     if loss == "softmax" and name:
         raise ValueError(
@@ -77,7 +77,7 @@ def check_batch(
                 "torch.func has no per-example gradients of nn.RNN, nn.LSTM and "
                 "nn.GRU; write the recurrence as a loop over nn.Linear"
             )
-    if isinstance(model, Autoencoder):
+    if type(model) is Autoencoder:
         W = model.weights[0]
         check_tensor(name, inputs, shape=("n", model.widths[0]), like=W)
         outputs = inputs[:1]
@@ -115,7 +115,7 @@ def check_classes(name: str, targets: object, shape: tuple) -> None:
 
 def check_reachable(model: nn.Module, targets: Tensor, name: str) -> None:
     """Raise an error for targets that no logistic output of an Autoencoder reaches."""
-    if not isinstance(model, Autoencoder) or model.activations[-1] != "logistic":
+    if type(model) is not Autoencoder or model.activations[-1] != "logistic":
         return
     low, high = targets.aminmax()
     if not (low >= 0 and high <= 1):

@@ -45,10 +45,10 @@ def linearise(
     Parameters
     ----------
     model : nn.Module
-        An Autoencoder, whose maps are written by hand unless a layer is frozen, or any
-        module that takes (n, ...) to (n, ...) row by row and draws no random numbers:
-        batch normalisation in training mode, dropout, nn.RNN, nn.LSTM and nn.GRU are
-        refused.
+        An Autoencoder, whose maps are written by hand unless it is of a subclass or a
+        layer is frozen, or any module that takes (n, ...) to (n, ...) row by row and
+        draws no random numbers: batch normalisation in training mode, dropout, nn.RNN,
+        nn.LSTM and nn.GRU are refused.
     inputs : (n, ...) tensor, $X$
     targets : tensor, optional, $T$, see :class:`HessianFree`
     loss : {"squared", "softmax"}
@@ -76,7 +76,7 @@ def linearised(
     weights = weights_of(model) if weights is None else tuple(weights)
     targets = inputs if targets is None else targets
     squared = targets if loss == "squared" else None
-    if isinstance(model, Autoencoder) and len(weights) == len(model.weights):
+    if type(model) is Autoencoder and len(weights) == len(model.weights):
         point = _linearise_layers(weights, model.activations, inputs, squared)
     else:
         point = LinearisedModule(model, weights, inputs, squared)
@@ -133,7 +133,7 @@ def loss_at(
 def _outputs(model, inputs, weights):
     if weights is None:
         return model(inputs)
-    if isinstance(model, Autoencoder) and len(weights) == len(model.weights):
+    if type(model) is Autoencoder and len(weights) == len(model.weights):
         return model.passed(inputs, weights)
     named = {name: weights[i] for name, i in _indices(model).items()}
     return functional_call(model, named, (inputs,), tie_weights=False)

@@ -96,7 +96,6 @@ class MartensHF(Newton):
             scaled(g, -1.0),
             x0=self.warm_start(),
             preconditioner=M,
-            keep=True,
             maxiter=options.maxiter,
             tolerance=options.tolerance,
         )  # (3)

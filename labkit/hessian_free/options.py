@@ -72,15 +72,12 @@ class CGOptions(Options):
 
     maxiter: int = option(250, COUNT)
     tolerance: float = option(5e-4, NOT_NEGATIVE)
-    keep: bool = option(False, YES_OR_NO)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MartensOptions(Options):
+class MartensOptions(CGOptions):
     """The options of :class:`labkit.hessian_free.MartensHF`."""
 
     damping: float = option(45.0, DAMPING)
     damping_decay: float = option(2 / 3, INSIDE)
-    maxiter: int = option(250, COUNT)
-    tolerance: float = option(5e-4, NOT_NEGATIVE)
     alpha: float = option(0.01, INSIDE)

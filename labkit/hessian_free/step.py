@@ -103,9 +103,15 @@ class Newton(torch.optim.Optimizer):
 
     def warm_start(self) -> Blocks:
         """Return the start of the next step: a share of the last direction, or 0."""
+        params = self.param_groups[0]["params"]
+        if {*params} != {p for p in self.model.parameters() if p.requires_grad}:
+            raise ValueError(
+                "other parameters of the model are trained than when the optimiser was "
+                "made; make it anew after requires_grad changes"
+            )
         return tuple(
             self.state[p]["warm"] if p in self.state else torch.zeros_like(p)
-            for p in self.param_groups[0]["params"]
+            for p in params
         )
 
     def linearised(

@@ -76,7 +76,7 @@ def test_stops_where_the_progress_ends():
 
 def test_keeps_iterates_at_growing_intervals_and_the_last():
     B, b = slow()
-    found = cg(B, b, maxiter=30, tolerance=0.0, keep=True)
+    found = cg(B, b, maxiter=30, tolerance=0.0)
     assert [k for k, _ in found.kept] == [5, 7, 9, 11, 15, 19, 25, 30]
     assert torch.equal(found.kept[-1][1][0], found.x)
     for k, x in found.kept[:3]:

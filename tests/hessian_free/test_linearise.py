@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from torch import nn
 from torch.func import functional_call, vjp
 
-from labkit.hessian_free import linearise, mirrored
+from labkit.hessian_free import Autoencoder, linearise, mirrored
 from labkit.hessian_free.linearise import weights_of
 from labkit.theorems.hessian_free import (
     adjoint,
@@ -81,6 +81,16 @@ def test_an_autoencoder_with_a_frozen_layer(frozen):
     point = linearise(net, X)
     assert math.isclose(point.loss(), linearise(small_net(), X).loss())
     assert adjoint(point, random_like(weights_of(net)), randn(6, 5)).holds
+
+
+class Shifted(Autoencoder):
+    def forward(self, X):
+        return super().forward(X) + 1
+
+
+def test_a_subclass_with_its_own_forward():
+    net, X = Shifted((5, 3, 5)).double(), rand(6, 5)
+    assert math.isclose(linearise(net, X).loss(), (net(X) - X).square().sum() / 12)
 
 
 def test_any_module_any_shape():

@@ -73,8 +73,9 @@ def spoil(monkeypatch, model, vector):
     blocks, solve = weights_of(model), Subproblem.solve
     parts = zip(vector.split([w.numel() for w in blocks]), blocks, strict=True)
     bad = tuple(part.reshape(w.shape) for part, w in parts)
-    wrong = lambda *given: solve(*given)._replace(x=bad)  # noqa: E731
-    monkeypatch.setattr(Subproblem, "solve", wrong)
+    monkeypatch.setattr(
+        Subproblem, "solve", lambda *given: solve(*given)._replace(x=bad)
+    )
 
 
 def test_an_uphill_direction_is_refused_and_the_start_forgotten(monkeypatch):
@@ -195,3 +196,10 @@ def test_refuses_a_generator_elsewhere_and_nothing_to_train():
         HessianFree(small_net(), generator=OnCuda())
     with pytest.raises(ValueError, match="no parameters that require a gradient"):
         HessianFree(small_net().requires_grad_(False))
+
+
+def test_refuses_a_step_after_another_layer_was_frozen():
+    net, optimizer, X = make()
+    net.weights[0].requires_grad_(False)
+    with pytest.raises(ValueError, match="make it anew after requires_grad changes"):
+        optimizer.step(X)
