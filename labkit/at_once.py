@@ -5,7 +5,7 @@ from copy import copy
 from functools import wraps
 from typing import Any
 
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 
 
 def at_once(method: Callable) -> Callable:
@@ -20,7 +20,7 @@ def at_once(method: Callable) -> Callable:
     @wraps(method)
     def change(self: Any, *args: Any, **options: Any) -> Any:
         changed = copy(self)
-        with outside_autocast():
+        with outside_modes():
             method(changed, *args, **options)
         self.__dict__ = changed.__dict__
         return self

@@ -1,4 +1,4 @@
-"""What labkit computes within a caller's autocast region, it computes as outside."""
+"""What labkit computes in a caller's autocast or inference region, as outside."""
 
 import pytest
 import torch
@@ -36,9 +36,11 @@ def sums_of_rls():
 
 
 def learner(name):
-    one = make(name, 2, small("rnn", dtype=torch.float32))
+    with torch.inference_mode(False):
+        one = make(name, 2, small("rnn", dtype=torch.float32))
     read(one, randn(4, 3, 2, dtype=torch.float32))
-    return one.state, one.gradient(torch.ones(3, 3))
+    one.reset(torch.arange(3) > 1)
+    return one.state, one.gradient(torch.ones(3, 3)), one.influence()
 
 
 def solver(name):
@@ -69,6 +71,8 @@ CASES = {
     "a step of RLS": step_of_rls,
     "sums of RLS": sums_of_rls,
     "solve_layer": lambda: [solve_layer(X, Y)[0]],
+    "hidden targets": lambda: [bpls.hidden_targets(X, X[:5, :2], X[:, :2])],
+    "low rank": lambda: rtrl.optimal_low_rank(X[:6], 2, torch.ones(5)),
     "best_ratio": lambda: best_ratio(X),
     "shared columns": shared_columns,
     "a walk of BPLS": walk_of_bpls,
@@ -78,15 +82,20 @@ CASES = {
 }
 CASES |= {name: lambda name=name: learner(name) for name in rtrl.LEARNERS}
 CASES |= {name: lambda name=name: solver(name) for name in SOLVERS}
+DIFFERENTIATED = "a step of RLS", "sums of RLS", "a walk of BPLS"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_autocast_changes_nothing(case):
+def test_autocast_and_inference_change_nothing(case):
     right = CASES[case]()
     with torch.autocast("cpu", torch.float16):
-        found = CASES[case]()
-    for a, b in zip(found, right, strict=True):
-        assert a.dtype == b.dtype and torch.equal(a, b)
+        found = [CASES[case]()]
+    if case not in DIFFERENTIATED:
+        with torch.inference_mode():
+            found.append(CASES[case]())
+    for each in found:
+        for a, b in zip(each, right, strict=True):
+            assert a.dtype == b.dtype and torch.equal(a, b)
 
 
 def training():

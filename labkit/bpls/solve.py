@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from labkit.check import NOT_NEGATIVE, check_options, check_tensor, one_of, optional
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 
 RIDGE = 1e-4  # relative; gives the same accuracy in float32 and in float64
 SMALL = 1 << 16  # entries of A up to which the SVD of A is cheap
@@ -35,7 +35,7 @@ class Solve(NamedTuple):
     condition: Tensor  # largest over smallest kept singular value, ridge included
 
 
-@outside_autocast()
+@outside_modes()
 def solve_layer(
     A: Tensor,
     B: Tensor,
@@ -142,7 +142,7 @@ class Factor(NamedTuple):
 def factor(A: Tensor, ridge: float) -> Factor:
     """Factor A^T A + lambda I with a relative ridge > 0."""
     G = gram(A)
-    scale = G.diagonal(dim1=-2, dim2=-1).mean(-1)
+    scale = finite(G.diagonal(dim1=-2, dim2=-1).mean(-1))
     lam = ridge * torch.where(scale > 0, scale, 1)  # a zero A has the solution 0
     G.diagonal(dim1=-2, dim2=-1).add_(lam[..., None])
     L, failed = torch.linalg.cholesky_ex(G)
@@ -199,7 +199,7 @@ def cut_eigh(
     """
     rcond = (1e-6 if G.dtype == torch.float64 else 1e-3) if rcond is None else rcond
     w, V = torch.linalg.eigh(G)
-    w = w.clamp_min(0)
+    w = finite(w).clamp_min(0)
     keep = (w > rcond**2 * w[..., -1:]) & (w > 0)
     shifted = w + ridge * w.mean(-1, keepdim=True)  # the trace is the sum of w
     filtered = torch.where(keep, 1 / torch.where(keep, shifted, 1), 0)
@@ -217,11 +217,18 @@ def cut_svd(
     rcond = torch.finfo(A.dtype).eps ** 0.5 if rcond is None else rcond
     U, s, Vh = torch.linalg.svd(A, full_matrices=False)
     keep = (s > rcond * s[..., :1]) & (s > 0)
-    trace = s.square().sum(-1, keepdim=True)
+    trace = finite(s.square().sum(-1, keepdim=True))
     shifted = s.square() + ridge * trace / A.shape[-1]
     filtered = torch.where(keep, s / torch.where(keep, shifted, 1), 0)
     W = Vh.mT @ (filtered[..., None] * (U.mT @ B))  # (6)
     return W, kept_info(shifted.sqrt(), keep)
+
+
+def finite(values: Tensor) -> Tensor:
+    """Return values that the sums of squares give, or raise a LinAlgError."""
+    if not values.isfinite().all():
+        raise torch.linalg.LinAlgError("A, or A^T A, is not finite")
+    return values
 
 
 def kept_info(s: Tensor, keep: Tensor) -> Solve:

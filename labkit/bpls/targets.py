@@ -13,6 +13,9 @@ residual $N$ times over, since all $N$ neurons move at once: ``overshoot`` measu
 import torch
 from torch import Tensor
 
+from labkit.check import Range, check_options, integer, one_of
+from labkit.precision import outside_modes
+
 INTERPRETATIONS = (
     "min_norm",
     "per_neuron",
@@ -24,6 +27,17 @@ INTERPRETATIONS = (
 )
 
 
+def check_interpretation(value: object, outputs: float) -> None:
+    """Raise ValueError unless this is an interpretation for so many outputs."""
+    names, index = one_of(INTERPRETATIONS), integer(0, outputs - 1)
+    known = Range(
+        f"{names.words}, or the index of an output, {index.words}",
+        lambda value: names.holds(value) or index.holds(value),
+    )
+    check_options({"interpretation": value}, {"interpretation": known})
+
+
+@outside_modes()
 def hidden_targets(
     H: Tensor, W: Tensor, B: Tensor, interpretation: str | int = "min_norm"
 ) -> Tensor:
@@ -57,6 +71,11 @@ def hidden_targets(
     -------
     (..., D, N) tensor; H itself for "none"
 
+    Raises
+    ------
+    ValueError
+        An unknown interpretation, or the index of no output.
+
     Notes
     -----
     "min_norm" is the smallest change of H that meets B if W allows it. In a linear net
@@ -72,6 +91,7 @@ def hidden_targets(
     >>> [float(hidden_targets(H, W, B, how) @ W) for how in ("min_norm", 0)]
     [2.0, 4.0]
     """
+    check_interpretation(interpretation, W.shape[-1])
     R = B - H @ W
     if interpretation == "min_norm":
         inverse = torch.linalg.pinv(W, rtol=torch.finfo(W.dtype).eps ** 0.5)

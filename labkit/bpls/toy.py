@@ -101,7 +101,7 @@ def toy_walk(
     **solver : ``ridge``, ``rcond``, ``method`` of `solve_layer`
     """
     a = activation(toy.activation)
-    B = output_targets(Y, a)
+    B = output_targets(Y, a, clamp)
     weights = walked(
         toy.X, B, weights, [a], interpretation=interpretation, clamp=clamp, **solver
     )

@@ -27,7 +27,7 @@ from labkit.bpls.walk import (
 from labkit.check import check_tensor
 from labkit.clock import Clock
 from labkit.errors import DivergedError
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ def blend(old: Sequence[Tensor], new: Sequence[Tensor], f: float) -> Weights:
     return tuple((1 - f) * W + f * V for W, V in zip(old, new, strict=True))  # (20)
 
 
-@outside_autocast()
+@outside_modes()
 def measure(
     H: Tensor, B: Tensor, solved: LayerStep, W: Tensor, gradient: Tensor
 ) -> dict[str, Tensor]:
@@ -341,7 +341,7 @@ def judge(data: Samples, network: Network) -> tuple[Tensor, Tensor | None]:
     return wrong.sum(), wrong
 
 
-@outside_autocast()
+@outside_modes()
 def differentiate(
     data: Samples, network: Network
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:

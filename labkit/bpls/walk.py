@@ -29,7 +29,7 @@ from labkit.bpls.activations import (
     per_layer,
 )
 from labkit.bpls.solve import Solve, solve_layer
-from labkit.bpls.targets import INTERPRETATIONS, hidden_targets
+from labkit.bpls.targets import check_interpretation, hidden_targets
 from labkit.check import (
     COUNT,
     POSITIVE,
@@ -37,10 +37,9 @@ from labkit.check import (
     check_making,
     check_options,
     integer,
-    one_of,
 )
 from labkit.errors import DivergedError
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 
 LABEL_CLAMP = 1e-6  # of one-hot labels below the inverse softmax; scales all targets
 RANGES = {
@@ -106,13 +105,8 @@ class Settings:
 
         What `solve_layer` and `clamp_targets` take is checked there.
         """
-        names, index = one_of(INTERPRETATIONS), integer(0, outputs - 1)
-        known = Range(
-            f"{names.words}, or the index of an output, {index.words}",
-            lambda value: names.holds(value) or index.holds(value),
-        )
-        given = {"interpretation": self.interpretation, "max_walks": self.max_walks}
-        check_options(given, RANGES | {"interpretation": known})
+        check_interpretation(self.interpretation, outputs)
+        check_options({"max_walks": self.max_walks}, RANGES)
 
 
 def settings_of(settings: Settings | None, options: Mapping[str, Any]) -> Settings:
@@ -165,7 +159,7 @@ def random_weights(
     return tuple(weights)
 
 
-@outside_autocast()
+@outside_modes()
 def hidden_values(
     X: Tensor, weights: Weights, activations: Activations
 ) -> list[Tensor]:
@@ -195,7 +189,7 @@ def hidden_values(
     return H
 
 
-@outside_autocast()
+@outside_modes()
 def scores(X: Tensor, weights: Weights, activations: Activations) -> Tensor:
     r"""Compute the outputs before the output activation, (..., D, J).
 
@@ -239,7 +233,7 @@ def output_targets(
     return B
 
 
-@outside_autocast()
+@outside_modes()
 def layer_step(
     layer: int,
     H: Tensor,

@@ -32,7 +32,7 @@ from labkit.broad.solvers import SOLVERS, start_operations, update_operations
 from labkit.broad.state import State, safe_ridge, squared_norm
 from labkit.check import COUNT, check_options, check_squares
 from labkit.clock import Clock
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ class BroadLearning(BaseEstimator):
         """
         check_is_fitted(self)
         check_options({"n": n}, {"n": COUNT})
-        k = self.nodes_.columns - n
+        k, n = self.nodes_.columns - int(n), int(n)
         if k < 1:
             raise ValueError(f"n must be < {self.nodes_.columns} columns, got {n}")
         if self.solver_ == "orig":
@@ -280,9 +280,9 @@ class BroadLearning(BaseEstimator):
     def weights_(self) -> np.ndarray:
         """The output weights W (k, c), in the order of growth."""
         check_is_fitted(self)
-        return self._state.W.cpu().numpy()
+        return self._state.W.cpu().numpy().copy()
 
-    @outside_autocast()
+    @outside_modes()
     def expand(self, X: ArrayLike) -> np.ndarray:
         """Compute the expanded input A (l, k) of X (l, d)."""
         check_is_fitted(self)
@@ -292,19 +292,19 @@ class BroadLearning(BaseEstimator):
     def factor(self) -> Tensor:
         """Return the upper triangular F (k, k), F F^T = (A^T A + ridge I)^-1 or nearly.
 
-        It exists only for solvers that keep F.
+        It exists only for solvers that keep F, and shares their memory.
         """
         check_is_fitted(self)
         return self._state.F
 
-    @outside_autocast()
+    @outside_modes()
     def _raw(self, X: ArrayLike) -> Tensor:
         """Compute A W (l, c), a chunk of samples at a time."""
         check_is_fitted(self)
         chunks = self._validated(X).split(CHUNK)
         return torch.cat([self.nodes_.apply(x) @ self._state.W for x in chunks])
 
-    @outside_autocast()
+    @outside_modes()
     def _staged_raw(self, X: ArrayLike) -> list[Tensor]:
         """Return A W at every size that the present columns went through."""
         check_is_fitted(self)

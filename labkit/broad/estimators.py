@@ -32,7 +32,8 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     ----------
     n_groups : int or None, feature groups of the start
         None is ten. With more than a hundred columns it is as many as give two feature
-        nodes for a column, but at most a thousand nodes; with ``scaling="sample"`` ten.
+        nodes for a column, but at most a thousand nodes, and never fewer than ten
+        groups; with ``scaling="sample"`` ten.
     nodes_per_group : int, feature nodes in each group
     n_enhancement : int, enhancement nodes of the start
     ridge : float, $\lambda$ > 0, a list of them, or None

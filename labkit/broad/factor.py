@@ -30,7 +30,7 @@ from torch import Tensor
 
 from labkit.broad.triangular import gram, mm_upper, spans, upper_mm, upper_t_mm
 from labkit.check import COUNT, check_options, check_tensor, one_of, optional
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 
 FLOATS = torch.float32, torch.float64  # dtypes that can be factorised
 
@@ -54,7 +54,9 @@ class NotPositiveDefinite(ArithmeticError):
     ) -> None:
         self.index, self.pivot, self.safe_ridge = index, pivot, safe_ridge
         text = f"pivot {index} is {pivot:.3g}, but must be positive"
-        if math.isnan(pivot):
+        if pivot > 0:
+            text = f"pivot {index}, {pivot:.3g}, is lost to rounding"
+        if not math.isfinite(pivot + (safe_ridge or 0.0)):
             text += "; values are not finite, or too large for their dtype when squared"
         elif safe_ridge is not None:
             text += f"; the smallest safe ridge here is about {safe_ridge:.1e}"
@@ -99,7 +101,7 @@ def check_factored(blocks: list[tuple[Tensor, Tensor]], offset: int = 0) -> None
         offset += len(S)
 
 
-@outside_autocast()
+@outside_modes()
 def inverse_cholesky(
     R: Tensor, *, method: str = "panels", panel: int | None = None
 ) -> Tensor:
@@ -198,7 +200,7 @@ def add_product(S: Tensor, U: Tensor, r: Tensor, alpha: float = 1) -> None:
         S[i:j, i:].addmm_(U[:, i:j].T, r[:, i:], alpha=alpha)
 
 
-@outside_autocast()
+@outside_modes()
 def extend_inverse_cholesky(F: Tensor, P: Tensor, S: Tensor) -> Tensor:
     r"""Compute the factor of [[R, P], [P^T, S]] from the factor F of R (section III-A).
 
@@ -248,6 +250,8 @@ def check_blocks(F: Tensor, P: Tensor, S: Tensor) -> None:
     check_tensor("F", F, dtype=FLOATS, shape=("k", "k"), graph=False)
     check_tensor("P", P, like=F, shape=(len(F), "q"), graph=False)
     check_tensor("S", S, like=F, shape=(P.shape[1], P.shape[1]), graph=False)
+    if not S.numel():
+        raise ValueError(f"P must have a column or more, got shape {tuple(P.shape)}")
 
 
 def check_pivots(pivots: list[Tensor], offset: int = 0, *, scaled: bool = True) -> None:

@@ -76,7 +76,8 @@ def r_inv_69_update(state: DaggerState, A: Tensor, H: Tensor, Y: Tensor) -> Dagg
     (69) $B = (H^T C + \lambda I)^{-1} C^T$
 
     In floating point $H^T C$ need not be symmetric or positive, so that no solver has
-    it: it is here to be compared. The cost is that of R-Inv, less k q^2 operations.
+    it: it is here to be compared. $H^T C$ costs l q^2 operations more than $C^T C$,
+    and $D^T D$ is spared, k q^2.
     """
     D = mm(state.A_dagger, H)  # (67)
     C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (52)

@@ -21,12 +21,12 @@ from labkit.broad.factor import (
 )
 from labkit.broad.triangular import mm_upper, upper_mm, upper_t_mm
 from labkit.check import check_tensor
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 
 PANEL = 64  # columns of a panel: few against k, but enough for efficient products
 
 
-@outside_autocast()
+@outside_modes()
 def inverse_ldl(R: Tensor) -> tuple[Tensor, Tensor]:
     """Compute unit upper L (k, k) and d (k,) with R^-1 = L diag(d) L^T (206).
 
@@ -102,7 +102,7 @@ def small_inverse_ldl(B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return B.triu_(), 1 / s, s  # (222), (223a)
 
 
-@outside_autocast()
+@outside_modes()
 def extend_inverse_ldl(
     L: Tensor, d: Tensor, P: Tensor, S: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -125,7 +125,7 @@ def extend_inverse_ldl(
     return bordered(L, T, L_s), torch.cat([d, d_s])  # (209)
 
 
-@outside_autocast()
+@outside_modes()
 def division_free_inverse_ldl(
     R: Tensor, *, scale: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -200,7 +200,7 @@ def division_free_sweep(
     check_pivots(pivots, offset, scaled=scale)
 
 
-@outside_autocast()
+@outside_modes()
 def extend_division_free_inverse_ldl(
     U: Tensor, delta: Tensor, beta: Tensor, P: Tensor, S: Tensor, *, scale: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -40,7 +40,8 @@ def leave_one_out(
 
     Notes
     -----
-    The cost is about 9 m^3 operations with m = min(l, k), and 3 l k^2 more for l > k.
+    The cost is about 9 m^3 operations with m = min(l, k), and 3 l k^2 more for l > k,
+    l^2 k more otherwise.
     """
     l, k = A.shape  # noqa: E741
     wide = l <= k

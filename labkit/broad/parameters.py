@@ -59,7 +59,7 @@ def check_parameters(model: Any, d: int) -> None:
     ridges = ridges_of(model)
     for ridge in ridges:
         check_options({"ridge": ridge}, {"ridge": POSITIVE})
-        if ridge > float(np.finfo(model.dtype).max):
+        if float(ridge) > float(np.finfo(model.dtype).max):
             raise ValueError(f"ridge {ridge:g} leaves {model.dtype}; use float64")
     if not len(ridges):
         raise ValueError("ridge must be a number or a list of some, got none")
@@ -84,9 +84,10 @@ def ridges_of(model: Any) -> list:
 def groups_of(model: Any, d: int) -> int:
     """Return the number of feature groups for d columns: ``n_groups`` if it is given.
 
-    The default is ten. A table of more than a hundred columns gets two feature nodes
-    for each column, but at most a thousand. Rows that are standardised one by one are
-    taken for images, whose pixels are correlated, so that ten groups are enough.
+    The default is ten, and never fewer. A table of more than a hundred columns gets two
+    feature nodes for each column, but at most a thousand. Rows that are standardised
+    one by one are taken for images, whose pixels are correlated, so that ten groups are
+    enough.
     """
     if model.n_groups is not None:
         return int(model.n_groups)

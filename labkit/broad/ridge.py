@@ -96,7 +96,7 @@ def chol1_update(state: FactorState, A: Tensor, H: Tensor, Y: Tensor) -> FactorS
     (50) $E = T^T (A^T Y) + G^T (H^T Y)$, $W \leftarrow [W + T E; G E]$
 
     Rounding in (42a) may cost the Schur complement a pivot. The cost is
-    l q (2 k + q) + 2 k^2 q + 2 k q^2 + 2/3 q^3 + 4 k q c operations.
+    l q (2 k + q) + 2 k^2 q + 2 k q^2 + 2/3 q^3 + 2 (l + 2 k + q) q c operations.
     """
     F, AY, W = state.F, state.AY, state.W
     P, S, HY = mm(A.T, H), with_ridge(gram(H), state.ridge), mm(H.T, Y)  # (40)

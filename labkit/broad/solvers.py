@@ -30,7 +30,7 @@ from labkit.broad.state import (
     check_update,
     naming_safe_ridge,
 )
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 
 
 class Solver(NamedTuple):
@@ -49,14 +49,14 @@ def _solver(start: Callable, update: Callable, kind: type, exact: bool) -> Solve
     """Return the solver that checks the arguments of both steps."""
 
     @wraps(start)
-    @outside_autocast()
+    @outside_modes()
     def checked_start(A: Tensor, Y: Tensor, ridge: float) -> State:
         check_start(A, Y, ridge)
         with naming_safe_ridge(A):
             return start(A, Y, ridge)
 
     @wraps(update)
-    @outside_autocast()
+    @outside_modes()
     def checked_update(state: State, A: Tensor, H: Tensor, Y: Tensor) -> State:
         check_update(state, A, H, Y, kind)
         with naming_safe_ridge(A, H):

@@ -97,7 +97,8 @@ def squared_norm(*blocks: Tensor, steps: int = 5) -> Tensor:
 
     Blocks are (l, k_i); the cost is 4 l k (steps + 1) operations.
     """
-    u = sum(block.sum(1) for block in blocks)
+    # Weighted by their place, since rows that are centred sum to 0.
+    u = sum(block @ torch.arange(1, block.shape[1] + 1).to(block) for block in blocks)
     for _ in range(steps):
         u = u / torch.linalg.vector_norm(u)
         u = sum(block @ (block.T @ u) for block in blocks)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from labkit.broad.factor import NotPositiveDefinite, check_square
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 
 
-@outside_autocast()
+@outside_modes()
 def block_inverse_ldl(R: Tensor, edges: Sequence[int]) -> tuple[Tensor, Tensor]:
     r"""Compute the inverse LDL^T factors of R by blocks of columns (Algorithm 13).
 

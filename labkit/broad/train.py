@@ -17,7 +17,7 @@ from labkit.broad.state import MOST, FactorState, State, check_start
 from labkit.broad.triangular import gram
 from labkit.check import COUNT, check_options, check_tensor, described, integer, one_of
 from labkit.clock import Clock
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 
 
 class SharedColumns:
@@ -36,6 +36,7 @@ class SharedColumns:
     widths : tuple of int, columns after every change
     """
 
+    @outside_modes()
     def __init__(
         self,
         fit: tuple[Tensor, Tensor],
@@ -49,23 +50,26 @@ class SharedColumns:
                 raise TypeError(
                     f"{name} must be a pair of tensors, got {described(pair)}"
                 )
-        (X, y), (self._tests, self._classes) = fit, test
+        (X, y), (tests, classes) = fit, test
         check_options(
             {"room": room, "seed": seed}, {"room": integer(1, MOST), "seed": integer(0)}
         )
-        check_tensor("inputs to fit", X, dtype=FLOATS, shape=("l", "d"))
-        check_tensor("inputs to test", self._tests, like=X, shape=("t", X.shape[1]))
+        check_tensor("inputs to fit", X, dtype=FLOATS, shape=("l", "d"), finite=True)
+        check_tensor(
+            "inputs to test", tests, like=X, shape=("t", X.shape[1]), finite=True
+        )
         for Xs, ys in (fit, test):
             check_tensor("classes", ys, dtype=torch.int64, shape=(len(Xs),))
-        if not X.numel() or not len(self._tests):
+        if not X.numel() or not len(tests):
             raise ValueError(
                 f"inputs to fit and to test must have rows, got shapes "
-                f"{tuple(X.shape)} and {tuple(self._tests.shape)}"
+                f"{tuple(X.shape)} and {tuple(tests.shape)}"
             )
-        if (least := int(min(y.min(), self._classes.min()))) < 0:
+        if (least := int(min(y.min(), classes.min()))) < 0:
             raise ValueError(f"classes must be 0 or more, got {least}")
-        self.A, self.B = (x.new_empty(len(x), room) for x in (X, self._tests))
-        c = 1 + int(max(y.max(), self._classes.max()))
+        self._tests, self._classes = tests.clone(), classes.clone()
+        self.A, self.B = (x.new_empty(len(x), room) for x in (X, tests))
+        c = 1 + int(max(y.max(), classes.max()))
         self.Y = 2 * torch.nn.functional.one_hot(y, c).to(X) - 1
         self.widths = ()
         self._generator = torch.Generator().manual_seed(seed)
@@ -73,10 +77,12 @@ class SharedColumns:
         self._prepared = self._nodes.prepare(X)
         self._Z = X.new_zeros(len(X), 0)
 
-    @outside_autocast()
+    @outside_modes()
     def add(self, *updates: Update) -> int:
         """Draw the nodes of updates, make their columns, and return the new width."""
         nodes, Z, k = self._nodes, self._Z, self._nodes.columns
+        if not updates:
+            raise ValueError("updates must be one or more, got none")
         for update in updates:
             if not isinstance(update, Update):
                 raise TypeError(f"updates must be Updates, got {described(update)}")
@@ -94,14 +100,14 @@ class SharedColumns:
         self._nodes, self._Z, self._generator, self.widths = nodes, Z, generator, widths
         return nodes.columns
 
-    @outside_autocast()
+    @outside_modes()
     def score(self, W: Tensor) -> float:
         """Return the test accuracy of W (k, c) [%]; k may be any of the widths."""
-        check_tensor("W", W, like=self.B)
-        if W.ndim != 2 or len(W) > self._nodes.columns:
+        check_tensor("W", W, like=self.B, shape=("k", self.Y.shape[1]))
+        if len(W) > self._nodes.columns:
             raise ValueError(
-                f"W must be (k, c) of at most {self._nodes.columns} columns made, got "
-                f"shape {tuple(W.shape)}"
+                f"W must be of at most {self._nodes.columns} columns made, got shape "
+                f"{tuple(W.shape)}"
             )
         right = (self.B[:, : len(W)] @ W).argmax(1) == self._classes
         return 100 * float(right.double().mean())
@@ -207,7 +213,7 @@ def side_by_side(
         raise ValueError("widths must hold the columns of a start, got none")
 
 
-@outside_autocast()
+@outside_modes()
 def _residual(A: Tensor, Y: Tensor, state: State) -> float:
     AY = A.T @ Y
     gradient = A.T @ (A @ state.W) - AY + state.ridge * state.W

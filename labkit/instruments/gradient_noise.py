@@ -28,7 +28,7 @@ from labkit.instruments.layer_calls import tensor_to_hook
 from labkit.instruments.per_layer import Moments, add
 from labkit.instruments.watched import KINDS, check_mixing, choose
 from labkit.layers import WeakHook, current_backward, remove_all, tensors
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 
 EVERY = 20  # a measured step may then cost three plain ones within 1.1 on average
 
@@ -417,7 +417,7 @@ def _arrive(link, layer, call, k, form, gradient):
 
 
 @torch.no_grad()
-@outside_autocast()
+@outside_modes()
 def _finish(link, layer, parameter, gradient):
     """Reduce all deltas of a layer to its two moments, then drop them.
 

@@ -5,11 +5,11 @@ from torch import Tensor
 
 from labkit.check import check_tensor
 from labkit.instruments.gradients import as_rows, unit
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 
 
 @torch.no_grad()
-@outside_autocast()
+@outside_modes()
 def best_ratio(inputs: Tensor) -> tuple[Tensor, Tensor]:
     r"""Compute the factor k with which the mean best replaces the second moment.
 

@@ -20,7 +20,7 @@ from labkit.layers import (
     remove_all,
     tensors,
 )
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 from labkit.rls.checks import check_pass
 from labkit.rls.inputs import KINDS, kind_of
 from labkit.rls.update import Residuals
@@ -166,7 +166,7 @@ class Capture:
         given = dict(zip(("input", "hx"), args, strict=False)) | kwargs
         x, start = given["input"], given.get("hx")
         check_pass(self.name, module, x, self.time_steps)
-        with torch.no_grad(), outside_autocast():
+        with torch.no_grad(), outside_modes():
             totals, rows, T = self.sums(module, x, start, output)
             T = self.time_steps or T
             if rows % T:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.check import check_options
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 from labkit.rls.block_step import BlockStep, NumericalError
 from labkit.rls.capture import Block, Capture
 from labkit.rls.checks import OPTIONS, check_fan_in, check_model, choose_layers
@@ -207,7 +207,7 @@ class RLS(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with torch.no_grad(), outside_autocast():
+        with torch.no_grad(), outside_modes():
             grads = self._gradients()
             if self.workers is not None:
                 grads = self._summed(grads)

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.check import COUNT, check_making, check_options, check_tensor, described
+from labkit.precision import outside_modes
 
 
 class CellStep(NamedTuple):
@@ -135,6 +136,7 @@ class Cell(nn.Module):
         return self.new_state(self._blocks(self.augment(x, state)), state)
 
     @torch.no_grad()
+    @outside_modes()
     def step(self, x: Tensor, state: Tensor) -> CellStep:
         r"""Compute one step and its Jacobian, H = J_direct + D W_h^T.
 

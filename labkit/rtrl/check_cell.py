@@ -12,10 +12,10 @@ from labkit.rtrl.cells import Cell
 def check_cell(cell: Cell, *, tolerance: float = 1e-8) -> None:
     r"""Raise ValueError if a cell's step is not the derivative of its ``forward``.
 
-    On random weights, an input and a state in float64, the new state, $\hat h$, D and H
-    of a copy are compared with ``torch.func``, and Lemma 1 with all of d state / d W.
-    The message says which of them is wrong, and where. It takes S m K n numbers: check
-    a small cell.
+    On random weights and two sequences in float64, the new state, $\hat h$, D and H of
+    a copy are compared with those of ``torch.func`` for each sequence alone, and Lemma
+    1 with all of d state / d W. The message says which of them is wrong, and where. It
+    takes S m K n numbers: check a small cell.
 
     Parameters
     ----------
@@ -33,18 +33,11 @@ def check_cell(cell: Cell, *, tolerance: float = 1e-8) -> None:
     m, n, P, K = cell.augmented_size, cell.hidden_size, cell.parts, cell.blocks
     W = torch.randn(cell.weight.shape, generator=generator).double() / m**0.5
     cell.weight.data = W
-    x = torch.randn(1, cell.input_size, generator=generator).double()
-    state = torch.randn(1, cell.state_size, generator=generator).double()
+    xs = torch.randn(2, cell.input_size, generator=generator).double()
+    states = torch.randn(2, cell.state_size, generator=generator).double()
 
-    def forward(W, state):
-        return functional_call(cell, {"weight": W}, (x, state))[0]
-
-    of_W, of_state = jacrev(forward, (0, 1))(W, state)
-    of_W = of_W.view(P, n, m, K, n)
-    D = of_W.diagonal(dim1=1, dim2=4)[:, -1]  # the bias of a unit moves its z by 1
-    h_hat = torch.cat([state[0, -n:], x[0], x.new_ones(1)])
-    F = torch.zeros_like(of_W)
-    F.diagonal(dim1=1, dim2=4).copy_(h_hat[:, None, None] * D[:, None])
+    def forward(W, state, x):
+        return functional_call(cell, {"weight": W}, (x[None], state[None]))[0]
 
     def compare(name, found, wanted, hint):
         if found.shape != wanted.shape:
@@ -53,18 +46,27 @@ def check_cell(cell: Cell, *, tolerance: float = 1e-8) -> None:
                 f"got {tuple(found.shape)}"
             )
         off = (found - wanted).abs().nan_to_num(torch.inf)
-        if off.max() > tolerance * wanted.abs().max().clamp_min(1):
+        size = wanted.nan_to_num(0, 0, 0).abs().max().clamp_min(1)
+        if not off.max() <= tolerance * size:
             index = [int(i) for i in (off == off.max()).nonzero()[0]]
             raise ValueError(
                 f"{name} is wrong: at {index} it is {float(found[*index]):.6g}, "
                 f"and should be {float(wanted[*index]):.6g} ({hint})"
             )
 
-    new = cell.linearise(x, state)
-    compare("state", new.state[0], forward(W, state), "forward gives another")
-    compare("h_hat", new.h_hat[0], h_hat, "not [h, x, 1]")
-    hint = "a unit must read its own z = h_hat W (Lemma 1)"
-    compare("d state / d W", of_W, F, hint)
-    compare("D", new.D[0], D, "[part, block, unit] of d state / d z")
-    hint = "the direct path, or units read others' old state"
-    compare("H", cell.step(x, state).H[0], of_state[:, 0], hint)
+    new = cell.linearise(xs, states)
+    for i, (x, state) in enumerate(zip(xs, states, strict=True)):
+        of_W, of_state = jacrev(forward, (0, 1))(W, state, x)
+        of_W = of_W.view(P, n, m, K, n)
+        D = of_W.diagonal(dim1=1, dim2=4)[:, -1]  # a unit's bias moves its z by 1
+        h_hat = torch.cat([state[-n:], x, x.new_ones(1)])
+        F = torch.zeros_like(of_W)
+        F.diagonal(dim1=1, dim2=4).copy_(h_hat[:, None, None] * D[:, None])
+        wanted = forward(W, state, x)
+        compare("state", new.state[i], wanted, "forward gives another, alone")
+        compare("h_hat", new.h_hat[i], h_hat, "not [h, x, 1]")
+        hint = "a unit must read its own z = h_hat W (Lemma 1)"
+        compare("d state / d W", of_W, F, hint)
+        compare("D", new.D[i], D, "[part, block, unit] of d state / d z")
+        hint = "the direct path, or units read others' old state"
+        compare("H", cell.step(xs, states).H[i], of_state, hint)

@@ -42,7 +42,8 @@ def gram_root(G: Tensor) -> Tensor:
     size = G.diagonal(dim1=-2, dim2=-1).clamp_min(SMALL).sqrt()
     unit = G / (size[..., :, None] * size[..., None, :])
     if on_host(G):
-        w, V = torch.linalg.eigh(unit)
+        # LAPACK raises for nan, which ``size`` has too, so that it stays one.
+        w, V = torch.linalg.eigh(unit.nan_to_num(0, 0, 0))
         w = w.clamp_min_(0)
     else:
         _, w, V = torch.ops.labkit.jacobi(unit)
@@ -56,7 +57,7 @@ def svd(C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     if not on_host(C):
         return torch.ops.labkit.jacobi(C)
-    U, d, Vh = torch.linalg.svd(C)
+    U, d, Vh = torch.linalg.svd(C.nan_to_num(0, 0, 0))  # the roots keep their nan
     return U, d, Vh.mT
 
 

@@ -56,6 +56,5 @@ class RTRL(Learner):
         g = torch.bmm(delta[:, None], self.G)
         return g.view(self.batch_size, *self.cell.weight.shape)
 
-    def influence(self) -> Tensor:
-        """Return the exact G; see :meth:`Learner.influence`."""
+    def _influence(self) -> Tensor:
         return self.G.clone()

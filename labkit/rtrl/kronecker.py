@@ -165,8 +165,7 @@ class KroneckerSum(Learner):
     def _gradient(self, delta: Tensor) -> Tensor:
         return self.u.flatten(0, 1).T @ self._dL_A(delta).flatten(0, 1)
 
-    def influence(self) -> Tensor:
-        """See :meth:`Learner.influence`."""
+    def _influence(self) -> Tensor:
         return torch.einsum("brm,brcs->bsmc", self.u, self.A).flatten(2)
 
 
@@ -213,9 +212,8 @@ class KFRTRL(KroneckerSum):
     def _dL_A(self, delta: Tensor) -> Tensor:
         return super()._dL_A(delta) / self.copies
 
-    def influence(self) -> Tensor:
-        """See :meth:`Learner.influence`."""
-        return super().influence() / self.copies
+    def _influence(self) -> Tensor:
+        return super()._influence() / self.copies
 
 
 def ok_step(
@@ -274,39 +272,23 @@ def ok_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
     return _common_count(n, m, K, P, r) + mix, r * (m + A)
 
 
-def other_terms(
-    u: Tensor, A: Tensor, rank: int, signs: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    r"""Write the sum of u, A (:func:`ok_step`) as ``rank`` terms without bias.
-
-    X and Z are those of :func:`ok_step`, (1)-(6), for these r terms alone:
-
-    (1) $u'_j = \sum_i X_{ij} u_i$    (2) $A'_j = \sum_i Z_{ij} A_i$
-
-    The numbers are ours. With ``rank`` >= r the sum stays the same up to rounding;
-    ``signs`` (b, r) are used if rank < r, and None truncates with a bias.
-    """
-    X, Z, *_ = mix(u @ u.mT, gram(A), signs, rank)
-    return X.mT @ u, torch.einsum("bij,bicS->bjcS", Z, A)  # (1), (2)
-
-
 def mix(
-    G_u: Tensor, G_A: Tensor, signs: Tensor | None, rank: int | None = None
+    G_u: Tensor, G_A: Tensor, signs: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Compute (1)-(6) of :func:`ok_step` in float64 for ``rank`` terms, by default r.
+    """Compute (1)-(6) of :func:`ok_step` in float64.
 
-    G_u and G_A are (b, q, q), q = r + 1 in a step; X and Z have their dtype. The sign
-    of a pair of singular vectors is arbitrary: LAPACK's choice can change with the last
-    bit of C, since L and R are arbitrary roots, and another sign means other noise. So
-    the sign is chosen that gives the last term, the new one, a positive weight. Then
-    ``signs`` determine the noise on every machine and in every batch, up to rounding,
-    and its distribution stays the same.
+    G_u and G_A are (b, r + 1, r + 1); X and Z have their dtype. The sign of a pair of
+    singular vectors is arbitrary: LAPACK's choice can change with the last bit of C,
+    since L and R are arbitrary roots, and another sign means other noise. So the sign
+    is chosen that gives the last term, the new one, a positive weight. Then ``signs``
+    determine the noise on every machine and in every batch, up to rounding, and its
+    distribution stays the same.
     """
     roots = gram_root(torch.stack([G_u, G_A]).double())
     L, R = roots.unbind(0)  # (1), (2)
     U, d, V = svd(L @ R.mT)  # (3)
     d = d * (d > TOLERANCE * d[..., :1])
-    r = d.shape[-1] - 1 if rank is None else rank
+    r = d.shape[-1] - 1
     ZX = roots.mT @ torch.stack([U, V])  # (5), (6): both at once
     if signs is not None:
         signs = signs.copysign(signs * ZX[0, ..., -1, :])
@@ -328,7 +310,8 @@ class OK(KroneckerSum):
     Attributes
     ----------
     spectrum : (b, r + 1) float64 tensor, $d$, singular values of the last step's C
-    mixing : (b, r + 1, r) float64 tensor, $Y$ of the last step
+    mixing : (b, r + 1, r) float64 tensor, $Y$ of the last step; neither is saved by
+        ``state_dict``, and both are computed for sequences that a mask leaves out, too
     """
 
     def __init__(
@@ -340,37 +323,15 @@ class OK(KroneckerSum):
         biased: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(cell, batch_size=batch_size, generator=generator)
-        check_rank(rank, cell.augmented_size)
         self.biased, self.draws = biased, not biased
+        super().__init__(cell, batch_size=batch_size, generator=generator)
+        self.rank = check_rank(rank, cell.augmented_size)
         self.on_host = waits(cell.weight.device)
-        u = self._zeros(rank, cell.augmented_size)
-        A = self._zeros(rank, cell.weight.shape[1], cell.state_size)
-        self._set_terms(u, A)
-
-    def _set_terms(self, u: Tensor, A: Tensor) -> None:
-        """Set the estimator and all that has a size of the rank with it."""
-        rank = u.shape[1]
-        vars(self).update(
-            u=u,
-            A=A,
-            rank=rank,
-            _work=torch.empty_like(A),
-            spectrum=self._zeros(rank + 1).double(),
-            mixing=self._zeros(rank + 1, rank).double(),
-        )
-
-    @torch.no_grad()
-    def change_rank(self, rank: int) -> None:
-        """Continue with another number of terms; raise ValueError if not in 1..m.
-
-        More terms change nothing before the next step. Fewer are mixed with signs drawn
-        for this, with minimum variance and the same mean, or truncated if biased.
-        """
-        check_rank(rank, self.cell.augmented_size)
-        fewer = rank < self.rank and not self.biased
-        signs = self._signs(self.rank) if fewer else None
-        self._set_terms(*other_terms(self.u, self.A, rank, signs))
+        self.u = self._zeros(rank, cell.augmented_size)
+        self.A = self._zeros(rank, cell.weight.shape[1], cell.state_size)
+        self._work = torch.empty_like(self.A)
+        self.spectrum = self._zeros(rank + 1).double()
+        self.mixing = self._zeros(rank + 1, rank).double()
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:
         step = self.cell.step(x, self.state)

@@ -25,7 +25,7 @@ def diagonal_factors(D: Tensor, rank: int, signs: Tensor) -> tuple[Tensor, Tenso
 
     D is block diagonal over the units: unit j owns a (P, K) block with its own small
     SVD, so the singular values of D are those of the blocks together. Returns d
-    (..., r, P n) and e (..., r, K n). Cost O(P n (r + log n)).
+    (..., r, P n) and e (..., r, K n). Cost O(P n (r (P + K) + log n)).
 
     Parameters
     ----------
@@ -180,8 +180,7 @@ class KTP(Learner):
             return self.a[..., None] * (dL_b * self.c).sum(1, keepdim=True)
         return self.a.mT @ (dL_b * self.c)
 
-    def influence(self) -> Tensor:
-        """See :meth:`Learner.influence`."""
+    def _influence(self) -> Tensor:
         a = self.a[:, None].expand(-1, self.rank, -1) if self.shared else self.a
         return torch.einsum("brm,brs,brc->bsmc", a, self.b, self.c).flatten(2)
 

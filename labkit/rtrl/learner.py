@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from labkit.check import COUNT, check_kind, check_options, check_tensor
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 from labkit.rtrl.cells import Cell
 from labkit.rtrl.low_rank import random_signs
 
@@ -82,7 +82,7 @@ class Learner:
         check_tensor("x", x, shape=shape, like=self.state, finite=True)
         if mask is not None:
             self._check_mask(mask)
-        with torch.no_grad(), outside_autocast():
+        with torch.no_grad(), outside_modes():
             new = self._advance(x)
             for name, old in self.kept().items() if mask is not None else ():
                 rows = mask.view(-1, *[1] * (old.ndim - 1))
@@ -91,7 +91,7 @@ class Learner:
         return self.cell.hidden(self.state).clone()  # `reset` writes into the state
 
     @torch.no_grad()
-    @outside_autocast()
+    @outside_modes()
     def gradient(self, dL_dh: Tensor) -> Tensor:
         """Return dL_dh @ G' (m, K n), summed over the batch; dL_dh (b, n) of this step.
 
@@ -101,20 +101,22 @@ class Learner:
         return self._gradient(self._delta(dL_dh))
 
     @torch.no_grad()
-    @outside_autocast()
+    @outside_modes()
     def per_sequence_gradient(self, dL_dh: Tensor) -> Tensor:
         """Return dL_dh @ G' of each sequence, (b, m, K n), to measure noise."""
         return self._per_sequence(self._delta(dL_dh))
 
     @torch.no_grad()
-    @outside_autocast()
+    @outside_modes()
     def backward(self, dL_dh: Tensor) -> Tensor | None:
         """Return the gradient to apply (m, K n); None while :class:`TBPTT` collects."""
         return self._backward(self._delta(dL_dh))
 
+    @torch.no_grad()
+    @outside_modes()
     def influence(self) -> Tensor:
         """Return G' as a dense (b, S, m K n) tensor, with theta = W row by row."""
-        raise NotImplementedError
+        return self._influence()
 
     @torch.no_grad()
     def reset(self, mask: Tensor | None = None) -> None:
@@ -168,6 +170,9 @@ class Learner:
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:
         """Return the new state and estimator's tensors by name, and change neither."""
+        raise NotImplementedError
+
+    def _influence(self) -> Tensor:
         raise NotImplementedError
 
     def _per_sequence(self, delta: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from labkit.check import check_options, check_tensor, integer
+from labkit.precision import outside_modes
 
 # Singular values below this fraction of the largest count as zero where they are to be
 # divided by: exactly dependent terms leave such values, and their inverse is garbage.
@@ -45,8 +46,9 @@ def water_level(d: Tensor, rank: int) -> Tensor:
     Parameters
     ----------
     d : (..., q) tensor, $d$, singular values, non-increasing, q >= rank
-    rank : int, $r$ in 1..q
+    rank : int, $r$ in 1..q; ValueError for another
     """
+    check_rank(rank, d.shape[-1])
     tails = _tails(d.shape[-1], rank, d.dtype, d.device)
     return (d @ tails).amin(-1)  # (1)
 
@@ -69,6 +71,7 @@ def minimum_variance(d: Tensor, rank: int) -> Tensor:
     >>> minimum_variance(torch.tensor([10.0, 1.0, 1.0]), rank=2)
     tensor(2.)
     """
+    check_rank(rank)
     if d.shape[-1] <= rank:
         return d.new_zeros(d.shape[:-1])
     level = water_level(d, rank)[..., None]
@@ -110,7 +113,7 @@ def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
     """
     q = d.shape[-1]
     if q <= rank:  # nothing to mix
-        return torch.nn.functional.pad(torch.diag_embed(d.sqrt()), (0, rank - q))
+        return truncation_matrix(d, rank)
     level = water_level(d, rank)[..., None]
     share = (d / level.clamp_min(torch.finfo(d.dtype).tiny)).clamp_max(1)  # (1)
     scale = torch.maximum(d[..., :rank], level).sqrt()  # (2)
@@ -208,6 +211,7 @@ def tight_frame(share: Tensor, columns: int) -> Tensor:
     return torch.where(is_first[..., None], starts.gather(-2, index), Z)
 
 
+@outside_modes()
 def optimal_low_rank(
     C: Tensor,
     rank: int,

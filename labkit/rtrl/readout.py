@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.check import COUNT, check_options, check_tensor
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 from labkit.rtrl.cells import normal_parameter
 
 
@@ -48,7 +48,7 @@ class Readout(nn.Module):
         return h @ self.weight[:-1] + self.weight[-1]
 
     @torch.no_grad()
-    @outside_autocast()
+    @outside_modes()
     def loss(self, h: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the mean cross-entropy and its derivatives.
 
@@ -102,8 +102,11 @@ def loss_of(readout: nn.Module, loss: Callable | None) -> Callable:
         flat = [gradient.flatten() for gradient in rest]
         return value.detach(), dL_dh, torch.cat([h.new_zeros(0), *flat])
 
-    known = isinstance(readout, Readout) and readout.weight.requires_grad
-    return written_out if known and not loss else by_autograd
+    def loss_at(h, target):
+        known = isinstance(readout, Readout) and readout.weight.requires_grad
+        return (written_out if known and not loss else by_autograd)(h, target)
+
+    return loss_at
 
 
 def weights_of(module: nn.Module) -> list[nn.Parameter]:
@@ -115,4 +118,5 @@ def hand_out(gradient: Tensor, weights: list[nn.Parameter]) -> None:
     """Set the ``grad`` of each weight that is trained to its part of a vector."""
     parts = gradient.split([each.numel() for each in weights])
     for weight, part in zip(weights, parts, strict=True):
-        weight.grad = part.view_as(weight) if weight.requires_grad else None
+        part = part.view_as(weight).to(weight.dtype)
+        weight.grad = part if weight.requires_grad else None

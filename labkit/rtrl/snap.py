@@ -53,8 +53,8 @@ class SnAp1(Learner):
         rows = delta.unflatten(1, (self.cell.parts, -1))
         return torch.einsum("bpj,bpikj->bikj", rows, self.J).flatten(2)
 
-    def influence(self) -> Tensor:
-        """See :meth:`Learner.influence`; zero outside a weight's own unit."""
+    def _influence(self) -> Tensor:
+        """Return G', zero outside a weight's own unit."""
         b, P, m, K, n = self.J.shape
         G = self._zeros(P, n, m, K, n)
         G.diagonal(dim1=2, dim2=5).copy_(self.J)

@@ -98,7 +98,8 @@ class TBPTT(Learner):
 
     def _per_sequence(self, delta: Tensor) -> Tensor:
         deltas = torch.zeros_like(self.deltas)
-        deltas[:, (int(self.count) - 1) % self.places] = delta
+        # Nothing leads back from a state that was just set to 0.
+        deltas[:, (int(self.count) - 1) % self.places] = delta * self.cut[:, None]
         grad = self._zeros(*self.cell.weight.shape)
         for h_hat, dz in self._walk_back(deltas):
             grad.baddbmm_(h_hat[..., None], dz[:, None])
@@ -128,9 +129,8 @@ class TBPTT(Learner):
         # Losses before the reset keep their gradient; only the way across it is cut.
         return [self.state, self.cut]
 
-    @torch.no_grad()
-    def influence(self) -> Tensor:
-        """Return d s_t / d theta through the window; see :meth:`Learner.influence`."""
+    def _influence(self) -> Tensor:
+        """Return d s_t / d theta through the window."""
         G = self._zeros(self.cell.state_size, self.cell.weight.numel())
         for at, new in reversed(self._window()):
             G = G * self.keeps[:, at, None, None]

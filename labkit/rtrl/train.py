@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from labkit.check import COUNT, POSITIVE, check_kind, check_options, optional
 from labkit.errors import DivergedError
-from labkit.precision import outside_autocast
+from labkit.precision import outside_modes
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.readout import Readout, hand_out, loss_of, weights_of
 
@@ -32,7 +32,6 @@ class Record:
     """One training step; on an accelerator, reading a number waits for it once."""
 
     step: int  # from 1
-    symbols: int  # read so far by each sequence
     mean: Tensor = field(repr=False)  # (), what ``loss`` reads
     curriculum: int | Tensor = field(repr=False)  # what ``level`` reads
     updated: bool  # whether the weights changed at this step
@@ -129,7 +128,6 @@ def train(
             "record= makes one recording of a step, which nobody looks into and no "
             "other worker takes part in: leave out watch, and use one process"
         )
-    weights = [learner.cell.weight, *weights_of(readout)]
     if workers is not None:
         _join(workers, learner, [learner.cell.weight, *readout.parameters()])
     loss_at = loss_of(readout, loss)
@@ -137,7 +135,7 @@ def train(
     def gradients_at(x, target):
         """Return the loss, the gradients to apply if any, and those looked at."""
         value, dL_dh, dL_dW = loss_at(learner.step(x), target)
-        with outside_autocast():
+        with outside_modes():
             delta = learner._padded(dL_dh)  # not checked: the loss is, once it is known
             seen = {}
             for name, other in watch.items():
@@ -155,7 +153,7 @@ def train(
     def whole(x, target):
         value, update, _ = gradients_at(x, target)
         if update:
-            _apply(weights, optimizer, update, clip)
+            _apply(learner, readout, optimizer, update, clip)
         return (value,)
 
     if record is not None:
@@ -177,11 +175,11 @@ def train(
         if on_cpu or step % LOOK == 0:
             last = _finite(float(since), step, last)
         if update:
-            _apply(weights, optimizer, update, clip)
+            _apply(learner, readout, optimizer, update, clip)
         if observe:
             level = observe((last if on_cpu else value.double()) / math.log(2))
-            level = task.level if level is None else level
-        row = Record(step, step, value, level, updated, seen)
+            level = getattr(task, "level", 0) if level is None else level
+        row = Record(step, value, level, updated, seen)
         yield row
         if "loss" in vars(row):  # it was read
             last = _finite(row.loss, step, last)
@@ -207,8 +205,17 @@ def _check(
         )
     if "learner" in watch:
         raise ValueError("the name 'learner' is taken by the trained learner")
-    if any(other.cell is not learner.cell for other in watch.values()):
-        raise ValueError("every watched learner must share the trained learner's cell")
+    learners = {learner, *watch.values()}
+    if len({(each.cell, each.batch_size) for each in learners}) > 1:
+        raise ValueError(
+            "every watched learner must share the trained learner's cell and batch_size"
+        )
+    if len(learners) <= len(watch):
+        raise ValueError("every watched learner must be one of its own")
+    if any(each is learner.cell.weight for each in readout.parameters()):
+        raise ValueError(
+            "the readout must not hold the cell; hand over the output layer alone"
+        )
 
 
 def _join(workers: Any, learner: Learner, weights: list[Tensor]) -> None:
@@ -257,7 +264,8 @@ def _collect(learner: Learner, delta: Tensor, dL_dW: Tensor) -> list[Tensor]:
 
 
 def _apply(
-    weights: list[nn.Parameter],
+    learner: Learner,
+    readout: nn.Module,
     optimizer: torch.optim.Optimizer,
     update: list[Tensor],
     clip: float,
@@ -271,7 +279,8 @@ def _apply(
         of_readout = of_readout.nan_to_num(0, 0, 0)
     elif not size < math.inf:  # clipped, it would be 0, and the cell stand still
         raise DivergedError(f"the norm of the cell's gradient is {float(size)}")
-    hand_out(gradient.flatten(), weights[:1])
-    hand_out(of_readout, weights[1:])
+    readout.zero_grad()  # what is frozen now may have the gradient of an earlier step
+    hand_out(gradient.flatten(), [learner.cell.weight])
+    hand_out(of_readout, weights_of(readout))
     optimizer.step()
     torch.clear_autocast_cache()  # of the weights before

@@ -77,6 +77,5 @@ class UORO(Learner):
     def _gradient(self, delta: Tensor):
         return torch.einsum("bs,bs,bmk->mk", delta, self.u, self.v)
 
-    def influence(self) -> Tensor:
-        """See :meth:`Learner.influence`."""
+    def _influence(self) -> Tensor:
         return torch.einsum("bs,bc->bsc", self.u, self.v.flatten(1))

@@ -44,7 +44,7 @@ def graphed(
         If the device is not CUDA, or the host decides something within the step: a
         torch optimiser without ``capturable=True``, a learner with an ``on_host``.
     """
-    check(device, optimizer, learner)
+    check(torch.device(device), optimizer, learner)
     return Replayed(step, optimizer, learner)
 
 
@@ -65,14 +65,14 @@ def check(
 class Replayed:
     """A step that is run plainly once for each form and then replayed.
 
-    A form consists of the shapes of the arguments, the options of the optimiser, on
-    which all decisions of the host depend, and the addresses of all tensors that stay:
-    weights, the optimiser's state and the learner's tensors, which are kept where they
-    are or exchange their places. The first call of a form runs the step and creates
-    what stays. The second call
-    records, and compares the first replay with a plain run from the same state; later
-    calls copy their arguments in and replay. If the two differ, one warning says what
-    differs, and all calls run the step plainly.
+    A form consists of the shapes and dtypes of the arguments, the options of the
+    optimiser, on which all decisions of the host depend, and the addresses of all
+    tensors that stay: weights, the optimiser's state and the learner's tensors, which
+    are kept where they are or exchange their places. The first call of a form runs the
+    step and creates what stays. The second call records, and compares the first replay
+    with a plain run from the same state; later calls copy their arguments in and
+    replay. If the two differ, one warning says what differs, and all calls run the step
+    plainly.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class Replayed:
             for group in groups
         ]
         options.append(getattr(self.optimizer, "max_grad_norm", None))
-        shapes = [value.shape for value in given]
+        shapes = [(value.shape, value.dtype) for value in given]
         places = [value.data_ptr() for value in self._kept()]
         return tuple(shapes), tuple(options), tuple(places)
 

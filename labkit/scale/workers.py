@@ -31,6 +31,10 @@ class Workers:
         self.group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
 
+    def __deepcopy__(self, memo: dict) -> "Workers":
+        """Return the same workers, so that a model that holds them can be cloned."""
+        return self
+
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the sum of each tensor over all workers, by one all-reduce.
 

@@ -155,8 +155,8 @@ def test_what_it_refuses(options, message):
 @pytest.mark.parametrize("method", METHODS)
 def test_values_beyond_their_dtype_are_told(method):
     A = randn(60, 4, dtype=torch.float32)
-    A = A * torch.inf if method == "svd" else 1e37 * A
-    with pytest.raises(torch.linalg.LinAlgError, match="linalg"):
+    A[:, 0] *= 1e37
+    with pytest.raises(torch.linalg.LinAlgError, match="not finite"):
         solve_layer(A, A[:, :1] / 1e37, method=method)
     walk = bpls.walk([A, A], A[:, :1] / 1e37, "identity", method=method)
     with pytest.raises(DivergedError, match=r"not finite in torch.float32; scale"):

@@ -128,6 +128,8 @@ def test_score_is_in_percent(parts):
     share = float((parts[1][1] == 0).double().mean())
     assert columns.score(W) == pytest.approx(100 * share)
     assert columns.Y.unique().tolist() == [-1, 1]
+    with pytest.raises(ValueError, match=r"W must have shape \(k, 3\), got \(10, 1"):
+        columns.score(W[:, :1])
 
 
 def test_classes_that_would_be_broadcast_are_refused(parts):

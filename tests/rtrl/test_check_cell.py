@@ -148,6 +148,15 @@ class Reaching(RHNCell):
     linearise = Cell.linearise
 
 
+class Lost(RNNCell):
+    """Its state is not a number, as far as it was seen."""
+
+    def new_state(self, z, state):
+        return z[..., 0, :].sqrt()
+
+    linearise = Cell.linearise
+
+
 class Silent(Cell):
     blocks = 1
 
@@ -164,6 +173,8 @@ class Silent(Cell):
         (spoiled("h_hat", lambda h: h.flip(1)), r"h_hat is wrong: .*not \[h, x, 1\]"),
         (spoiled("state", lambda s: s + 1), "state is wrong: .*forward gives another"),
         (Mixing(2, 3), r"d state / d W is wrong: .*read its own z = .* \(Lemma 1\)"),
+        (spoiled("D", lambda D: D[:1].expand_as(D)), "D is wrong: at"),
+        (Lost(2, 3), "state is wrong: at .* it is nan"),
         (Reaching(2, 3), "H is wrong: .*units read others' old state"),
     ],
 )

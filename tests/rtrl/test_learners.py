@@ -11,29 +11,9 @@ from labkit.rtrl import KFRTRL, KTP, LEARNERS, OK, RTRL, TBPTT
 from labkit.rtrl.low_rank import random_signs
 from labkit.theorems import rtrl as theorems
 from labkit.theorems.rtrl import back_propagate
-from tests.draws import close, randn, seeded
+from tests.draws import randn
 
 from .conftest import D_X, B, N, agree, every, make, make_cell, read, small
-
-
-@pytest.mark.parametrize("biased", [False, True])
-def test_ok_goes_on_with_another_rank(biased):
-    """Up nothing changes before the next step; then it is a learner of that rank."""
-    g = seeded()
-    ok = OK(small(), batch_size=B, rank=2, biased=biased, generator=g)
-    before, stream = read(ok, inputs(3)).influence(), g.get_state()
-    ok.change_rank(4)
-    assert close(ok.influence(), before, 1e-12)
-    assert torch.equal(g.get_state(), stream)  # no sign was drawn
-    for rank, x in ((4, inputs(1)[0]), (1, inputs(1)[0])):
-        ok.change_rank(rank)
-        ok.step(x)
-        assert ok.rank == rank and ok.u.shape[1] == rank
-        assert ok.spectrum.shape == (B, rank + 1)
-        assert ok.mixing.shape == (B, rank + 1, rank)
-        assert (ok.spectrum.diff(dim=1) <= 0).all() and ok.influence().isfinite().all()
-    with pytest.raises(ValueError, match=r"rank must be an integer in 1\.\.6, got 7"):
-        ok.change_rank(7)
 
 
 def inputs(steps, *, batch_size=B, seed=50, dtype=torch.float64):

@@ -8,7 +8,7 @@ import torch
 
 from labkit.rtrl import OK, minimum_variance
 from labkit.rtrl.decompose import gram_root
-from labkit.rtrl.kronecker import kf_step, mix, ok_step, other_terms, propagate
+from labkit.rtrl.kronecker import kf_step, mix, ok_step, propagate
 from labkit.rtrl.ktp import diagonal_factors
 from labkit.theorems.rtrl import (
     advanced,
@@ -98,30 +98,6 @@ def test_ok_mean_and_variance(kind, rank):
     by_Y = (Y @ Y.mT - torch.diag_embed(d)).square().sum((1, 2))
     assert torch.allclose(squared, by_Y, rtol=1e-10, atol=1e-10)
     assert squared.mean() > 1e-3  # the comparison is not between zeros
-
-
-@either
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_fewer_terms_keep_the_mean_at_minimum_variance(rank):
-    u, A = randn(1, 4, 5, seed=1), randn(1, 4, 6, 3, seed=2)
-    goal, signs = kronecker_sum(u, A), all_signs(4)
-    G = kronecker_sum(*other_terms(*repeat(len(signs), u, A), rank, signs))
-    assert mean_of_draws(G, goal[0]).holds
-    assert variance_of_theorem_6(G, goal[0], u.shape[2], rank, 1e-10).holds
-    # The sum as a matrix with one row per entry of u: its singular values.
-    d = torch.linalg.svdvals(u[0].T @ A[0].flatten(1))
-    best = (kronecker_sum(*other_terms(u, A, rank, None)) - goal).square().sum()
-    assert float(best) == pytest.approx(float(d[rank:].square().sum()), rel=1e-10)
-
-
-@either
-@pytest.mark.parametrize("rank", [2, 3, 5])
-def test_more_terms_are_the_same_sum(rank):
-    u, A = randn(3, 2, 5, seed=1), randn(3, 2, 6, 3, seed=2)
-    u[2], A[1, 0] = 0, 0  # a sequence just reset, a term that is none
-    new_u, new_A = other_terms(u, A, rank, None)
-    assert new_u.shape == (3, rank, 5) and new_A.shape == (3, rank, 6, 3)
-    assert close(kronecker_sum(new_u, new_A), kronecker_sum(u, A))
 
 
 @cells
