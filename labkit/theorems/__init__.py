@@ -43,7 +43,7 @@ class Finding(NamedTuple):
             return 0.0
         scale = self.wanted.abs().max().clamp(min=1)
         error = ((self.found - self.wanted).abs().max() / scale).detach()
-        return float(error.nan_to_num(nan=torch.inf))
+        return float(error.nan_to_num(nan=torch.inf, posinf=torch.inf))
 
     @property
     def holds(self) -> bool:

@@ -33,7 +33,7 @@ from labkit.theorems import Finding
 ALIKE = 1e-9  # relative: two runs of the same formula in float64
 CLOSE = 1e-6  # relative: an answer may be computed in float32
 HEADS = {
-    "open": "✎ This is open.",
+    "open": "✎ This is open, for `...` still stands there.",
     "error": "**Error.**",
     "shape": "**Not yet:**",
     "wrong": "**Not yet.**",
@@ -275,12 +275,13 @@ class Exercise(Task):
 
     def _changed(self, before: Any, after: Any, wanted: Any) -> str:
         """Return the argument that is changed though the library leaves it."""
-        names = inspect.signature(self.function).bind(*before[0], **before[1]).arguments
-        sides = (
-            [*args, *options.values()] for args, options in (before, after, wanted)
+        bind = inspect.signature(self.function).bind
+        old, new, right = (
+            bind(*args, **options).arguments
+            for args, options in (before, after, wanted)
         )
-        for name, old, new, right in zip(names, *sides, strict=True):
-            if alike(right, old, 0) and not alike(new, old, 0):
+        for name in old:
+            if alike(right[name], old[name], 0) and not alike(new[name], old[name], 0):
                 return name
         return ""
 

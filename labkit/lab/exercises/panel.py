@@ -6,6 +6,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from labkit.check import check_kind
+from labkit.lab.exercises.judging import Exercise
 from labkit.lab.exercises.running import Stopped, in_place, in_words, is_open, limited
 from labkit.lab.exercises.words import exercise
 from labkit.lab.panels import Experiment
@@ -47,6 +48,7 @@ def trying(experiment: Experiment, name: str, function: Callable) -> Experiment:
     check_kind("experiment", experiment, Experiment, "an Experiment")
     check_kind("function", function, FunctionType, "a function")
     found = exercise(name)
+    check_kind("name", found, Exercise, "of an exercise, which has a step to replace")
     if is_open(function, found.blank):
         return experiment
 

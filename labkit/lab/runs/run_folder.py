@@ -50,7 +50,7 @@ def rows(path: Path) -> Iterator[dict]:
                 row = json.loads(line)
             except ValueError:
                 continue
-            if "step" in row:
+            if isinstance(row, dict) and "step" in row:
                 yield row
 
 

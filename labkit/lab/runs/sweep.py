@@ -1,8 +1,9 @@
 """Sweeps: one notebook over every combination of values, several runs at a time.
 
 A sweep has a folder of its own, ``sweep-<notebook>-<digest>``.  The digest is of the
-notebook's code and of the parameters of every run, so the same request finds the same
-folder again, and a changed notebook never mixes its results with those of the old one.
+notebook's code, the versions of labkit, torch and Python, the parameters of every run
+and the files that these name, so the same request finds the same folder again, and
+what was changed never mixes its results with those of before.
 In the folder each run has a fixed name, under which its folder appears when it is
 complete (`execute`).  What is finished is therefore read off the folder itself, and the
 same request goes on where a sweep was cut off.
@@ -36,7 +37,7 @@ from labkit.lab.runs.execute import (
     plan_run,
     result_of,
 )
-from labkit.lab.runs.jobs import check_folder, once, write_atomically
+from labkit.lab.runs.jobs import check_folder, once, versions, write_atomically
 from labkit.lab.runs.parameters import ParameterError, RunRefused, Value
 from labkit.lab.runs.report import report
 from labkit.lab.runs.run_folder import read_measurements
@@ -81,9 +82,9 @@ def sweep(
 ) -> SweepResult:
     """Run a notebook with every combination of values, several runs at a time.
 
-    A sweep of the same notebook and values that was cut off goes on: finished runs are
-    kept, unfinished and failed ones start again. Without its folder it begins anew.
-    Progress and failures go to stderr.
+    A sweep of the same notebook, values and versions that was cut off goes on: finished
+    runs are kept, unfinished and failed ones start again. Without its folder it begins
+    anew. Progress and failures go to stderr.
 
     Parameters
     ----------
@@ -132,9 +133,12 @@ def sweep(
     errors = {}
     if left:
         folder.mkdir(parents=True, exist_ok=True)
-        done = len(plans) - len(left)
-        # disable=None: unless on a terminal
-        bar = tqdm(total=len(plans), initial=done, unit="run", disable=None)
+        bar = tqdm(
+            total=len(plans),
+            initial=len(plans) - len(left),
+            unit="run",
+            disable=None,  # unless on a terminal
+        )
         ended = carry_out(run_once, left, cluster=cluster, workers=workers)
         with bar, contextlib.closing(ended):
             for number, answer in ended:
@@ -199,16 +203,14 @@ def prepare_sweep(
         given = dict(zip(lists, chosen, strict=True))
         plan = plan_run(notebook, parameters, given, profile, out)
         plans[json.dumps(plan.values)] = plan
-    read = [
-        hashlib.sha256(Path(each).read_bytes()).hexdigest()
-        for each in sorted(
-            {str(value) for plan in plans.values() for value in plan.values.values()}
-        )
-        if Path(each).is_file()
-    ]
-    whole = json.dumps([code_digest(notebook), profile, list(plans), read])
+    given = {str(v) for plan in plans.values() for v in plan.values.values()}
+    request = [code_digest(notebook), versions(), profile, list(plans)]
+    digest = hashlib.sha256(json.dumps(request).encode())
+    for path in map(Path, sorted(given)):
+        if path.is_absolute() and path.is_file():
+            digest.update(path.read_bytes())
     first = next(iter(plans.values()))
-    folder = out / f"sweep-{first.name}-{_sha256(whole)[:8]}"
+    folder = out / f"sweep-{first.name}-{digest.hexdigest()[:8]}"
     shown = [*lists, *({"seed"} & first.values.keys() - lists.keys())]
     runs, digits = [], len(str(len(plans) - 1))
     for number, plan in enumerate(plans.values()):
@@ -226,12 +228,20 @@ def tabulate(plans: list[Plan], errors: Mapping[int, str | None]) -> "pd.DataFra
     table = []
     for number, plan in enumerate(plans):
         result = result_of(plan.final) or result_of(failed(plan.final))
-        row = {"run": plan.final.name, **plan.values, "state": "unfinished"}
-        row |= {"seconds": None, "error": errors.get(number)}
+        row = {
+            "run": plan.final.name,
+            **plan.values,
+            "state": "unfinished",
+            "seconds": None,
+            "error": errors.get(number),
+        }
         if result:
-            state = "finished" if result.ok else "failed"
-            row |= {"run": result.path.name, "state": state, "error": result.error}
-            row["seconds"] = result.seconds
+            row |= {
+                "run": result.path.name,
+                "state": "finished" if result.ok else "failed",
+                "seconds": result.seconds,
+                "error": result.error,
+            }
             for trace, _, name, value in read_measurements(result.path):
                 row[f"{trace}.{name}"] = value  # the last one stays
         row["error"] = (row["error"] or "").strip().rpartition("\n")[2] or None
@@ -244,7 +254,8 @@ def code_digest(notebook: Path) -> str:
     import nbformat
 
     cells = nbformat.read(notebook, as_version=4).cells
-    return _sha256(json.dumps([c.source for c in cells if c.cell_type == "code"]))
+    code = json.dumps([c.source for c in cells if c.cell_type == "code"])
+    return hashlib.sha256(code.encode()).hexdigest()
 
 
 def run_once(plan: Plan, code: str) -> RunResult:
@@ -262,7 +273,3 @@ def run_once(plan: Plan, code: str) -> RunResult:
         return execute(plan)
 
     return once(folder / LOCKS / plan.final.name, lambda: result_of(plan.final), work)
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

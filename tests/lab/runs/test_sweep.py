@@ -101,6 +101,7 @@ def test_the_code_and_the_values_make_the_sweep(place, write_notebook):
         return prepare_sweep("tiny", {"rank": [1, 2], **values})[0].final.parent
 
     first = folder()
+    (place / "1").touch()  # a rank, too
     assert first == folder() and first.name.startswith("sweep-tiny-")
     assert first not in (folder(seed=1), folder(rank=[2, 1]))
     path = place / "notebooks" / "01_tiny.ipynb"
