@@ -21,10 +21,15 @@ FORMS = {
 
 
 def refused_form(module: nn.Module) -> str:
-    """Return why a CONV or recurrent layer cannot be read; empty if it can."""
+    """Return why a layer cannot be read; empty if it can."""
     for name, (allowed, advice) in FORMS.items():
         if (value := getattr(module, name, allowed)) != allowed:
             return f"{name}={value!r}; {advice}"
+    # such as those of torch.nn.utils.weight_norm and prune
+    known = {"weight", "bias", "weight_ih", "weight_hh", "bias_ih", "bias_hh"}
+    other = {name.removesuffix("_l0") for name, _ in module.named_parameters()} - known
+    if other:
+        return f"it has a parameter {other.pop()!r}, not of its kind"
     return ""
 
 

@@ -71,11 +71,6 @@ def hidden_targets(
     -------
     (..., D, N) tensor; H itself for "none"
 
-    Raises
-    ------
-    ValueError
-        An unknown interpretation, or the index of no output.
-
     Notes
     -----
     "min_norm" is the smallest change of H that meets B if W allows it. In a linear net
@@ -91,7 +86,6 @@ def hidden_targets(
     >>> [float(hidden_targets(H, W, B, how) @ W) for how in ("min_norm", 0)]
     [2.0, 4.0]
     """
-    check_interpretation(interpretation, W.shape[-1])
     R = B - H @ W
     if interpretation == "min_norm":
         inverse = torch.linalg.pinv(W, rtol=torch.finfo(W.dtype).eps ** 0.5)

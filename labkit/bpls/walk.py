@@ -275,6 +275,7 @@ def layer_step(
     second_solve : bool, whether (9) is done
     ridge, rcond, method : see `solve_layer`
     """
+    check_interpretation(interpretation, B.shape[-1])
     V, info = solve_layer(H, B, ridge=ridge, rcond=rcond, method=method)  # (6)
     T = hidden_targets(H, V, B, interpretation)  # (5)
     C = clamp_targets(T, a, clamp)  # (7)

@@ -140,7 +140,8 @@ class GradientNoise:
     more positions of the same examples. With gradient accumulation a measurement is of
     one forward and backward pass, not of ``.grad``, and M is that minibatch's.
 
-    *What is left out.*  Layers that the pass did not reach, frozen parameters, and the
+    *What is left out.*  Layers that the pass did not reach, frozen parameters, layers
+    that were frozen or had another parameter when the instrument was made, and the
     layers of the warning above. Whether gradients add up is seen from squared norms of
     what one backward pass brings to all parameters of a layer; it is not seen where
     that pass forms only some of them, as under RLS with ``max_grad_norm``. A row that
@@ -205,7 +206,10 @@ class GradientNoise:
 
     @property
     def measured(self) -> int | None:
-        """Return the number of the pass last measured, from 0, or None."""
+        """Return the number of the pass at which the last measurement was due, or None.
+
+        The first pass has the number 0.
+        """
         return self._measured_window().number
 
     @property
@@ -290,6 +294,9 @@ class GradientNoise:
         if self._window and self._window.found:
             self._window.let_go()
             self._last, self._window = self._window, None
+        elif self._window:  # a backward pass may have reached the inputs alone
+            self._window.calls.clear()
+            self._window.seen.clear()
         if self.passes % self.every == 0 and self._window is None:
             check_mixing(model)
             self._window = _Window(self.passes)

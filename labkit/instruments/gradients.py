@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from labkit.check import check_tensor
+from labkit.precision import wide
 
 
 @torch.no_grad()
@@ -88,6 +89,7 @@ def gradient_variance(estimates: Tensor) -> Tensor:
     Returns
     -------
     variance : () tensor, in the squared unit of the gradient
+        That of half precision is in float32.
 
     Examples
     --------
@@ -98,7 +100,7 @@ def gradient_variance(estimates: Tensor) -> Tensor:
     shape = tuple(estimates.shape)
     if shape < (2,):
         raise ValueError(f"estimates must have shape (R, ...) with R >= 2, got {shape}")
-    return estimates.var(dim=0, correction=1).sum()
+    return estimates.to(wide(estimates)).var(dim=0, correction=1).sum()
 
 
 def as_rows(
@@ -115,7 +117,7 @@ def as_rows(
         )
     if not estimate.numel():
         raise ValueError(f"nothing to compare: shape {shape}")
-    exact = exact.reshape(1, -1).to(torch.promote_types(exact.dtype, torch.float32))
+    exact = exact.reshape(1, -1).to(wide(exact))
     return estimate.reshape(-1, exact.shape[1]).to(exact), exact
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from labkit.check import check_tensor
 from labkit.instruments.gradients import as_rows, unit
-from labkit.precision import outside_modes
+from labkit.precision import outside_modes, wide
 
 
 @torch.no_grad()
@@ -39,6 +39,7 @@ def best_ratio(inputs: Tensor) -> tuple[Tensor, Tensor]:
     if inputs.ndim != 2 or not len(inputs):
         raise ValueError(f"inputs must be (M, n), M > 0; got {tuple(inputs.shape)}")
     M, n = inputs.shape
+    inputs = inputs.to(wide(inputs)) / inputs.abs().max()  # the results have no unit
     mean = inputs.mean(0)
     squared = mean.square().sum()
     ratio = (inputs @ mean).square().mean() / squared.square()

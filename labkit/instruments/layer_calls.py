@@ -21,6 +21,7 @@ from labkit.instruments.per_layer import (
     rnn_deltas,
     weight_moments,
 )
+from labkit.precision import wide
 
 
 class LinearCall:
@@ -32,7 +33,9 @@ class LinearCall:
     def __init__(
         self, module: nn.Module, output: Tensor, batch_first: bool, input: Tensor
     ) -> None:
-        if not input.is_floating_point():  # indices
+        if input.is_floating_point():
+            input = input.to(output.dtype)  # what autocast read: it may change in place
+        else:  # indices
             input = input[..., None]
         self.x, self.batch = input.detach(), 0 if batch_first or input.ndim < 3 else 1
         self.examples = 1 if input.ndim == 1 else input.shape[self.batch]
@@ -56,7 +59,7 @@ class LinearCall:
         module: nn.Module, calls: Sequence["LinearCall"], wanted: Collection[str]
     ) -> list[Moments]:
         """Compute the moments of the weight and the bias."""
-        dtype, found = working_dtype(module.weight), []
+        dtype, found = wide(module.weight), []
         d = joined([call.deltas(module, dtype) for call in calls])
         if "weight" in wanted:
             found.append(calls[0].weight_moments(module, calls, d))
@@ -94,7 +97,7 @@ class ConvCall(LinearCall):
     def __init__(
         self, module: nn.Module, output: Tensor, batch_first: bool, input: Tensor
     ) -> None:
-        self.x = as_maps(module, input.detach())
+        self.x = as_maps(module, input.detach().to(output.dtype))
         self.examples, self.places = len(self.x), as_maps(module, output).shape[2:]
 
     def inputs(self, module: nn.Module, dtype: torch.dtype) -> Tensor:
@@ -181,7 +184,7 @@ class RecurrentCall:
         module: nn.Module, calls: Sequence["RecurrentCall"], wanted: Collection[str]
     ) -> list[Moments]:
         """Compute the moments of both weights as one, since they share their deltas."""
-        dtype = working_dtype(module.weight_hh_l0)
+        dtype = wide(module.weight_hh_l0)
         pairs = [call.inputs_and_deltas(module, dtype) for call in calls]
         x, d = (
             joined([sequence.transpose(0, 1) for sequence in sequences])
@@ -193,11 +196,6 @@ class RecurrentCall:
             x = x[:, :, : x.shape[2] - module.hidden_size]
         biases = {"bias_ih_l0", "bias_hh_l0"} & wanted
         return [weight_moments(x, d)] + [bias_moments(d)] * len(biases)
-
-
-def working_dtype(weight: Tensor) -> torch.dtype:
-    """Return the weight's dtype or float32, as sums in half precision lose digits."""
-    return torch.promote_types(weight.dtype, torch.float32)
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:

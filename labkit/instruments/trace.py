@@ -68,7 +68,7 @@ class Trace:
     >>> trace = Trace(seed=0)
     >>> trace.log(0, loss=2.5)
     >>> trace.log(1, loss=torch.tensor(1.5), note="first step")
-    >>> trace.column("loss")
+    >>> [row["loss"] for row in trace.rows]
     [2.5, 1.5]
     >>> trace.rows[1]
     {'step': 1, 'loss': 1.5, 'note': 'first step'}
@@ -139,11 +139,6 @@ class Trace:
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self._rows)
-
-    def column(self, name: str, default: object = math.nan) -> list:
-        """Return one column, a value per row, with `default` where a row lacks it."""
-        check_kind("name", name, str, "the name of a column")
-        return [row.get(name, default) for row in self._rows]
 
     def frame(self) -> "pd.DataFrame":
         """Return a DataFrame indexed by step, ``nan`` where a row lacks a value."""

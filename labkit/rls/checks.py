@@ -115,10 +115,6 @@ def _refusal(module: nn.Module) -> str:
         return reason
     if getattr(module, "groups", 1) > 1:
         return f"groups={module.groups}, and RLS has one P for a layer; {rest}"
-    known = {"weight", "bias", "weight_ih", "weight_hh", "bias_ih", "bias_hh"}
-    other = {name.removesuffix("_l0") for name, _ in module.named_parameters()} - known
-    if other:
-        return f"it has a parameter {other.pop()!r}, not of its kind"
     train = [p.requires_grad for p in module.parameters()]
     if not all(train):
         which = "some of" if any(train) else "all"

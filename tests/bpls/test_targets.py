@@ -112,11 +112,6 @@ def test_zero_weights_correct_nothing_and_stay_finite(interpretation):
     assert_close(T[:, 2], H[:, 2])
 
 
-def test_the_index_of_no_output_is_refused():
-    with pytest.raises(ValueError, match="index of an output, .* in 0..2, got -1"):
-        hidden_targets(H, W, B, -1)
-
-
 def test_a_doubled_output_is_corrected_once():
     H, W, B = problem()
     W[:, 2], B[:, 2] = W[:, 1], B[:, 1]

@@ -74,6 +74,8 @@ def test_a_clamp_beyond_the_middle_is_refused_by_the_step_itself():
     for clamp in (0, 0.7):
         with pytest.raises(ValueError, match=rf"in \(0, 0.5\), got {clamp}"):
             layer_step(2, H, B, SIGMOID, clamp=clamp)
+    with pytest.raises(ValueError, match=r"index of an output, .* in 0..1, got -1"):
+        layer_step(2, H, B, SIGMOID, interpretation=-1)
 
 
 def test_the_clamp_is_where_it_says():

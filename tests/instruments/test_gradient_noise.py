@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils.checkpoint import checkpoint
 
@@ -296,6 +297,14 @@ def test_schedule(every):
     assert noise.passes == 8 and len(set(seen)) == len(range(0, 8, every))
 
 
+def test_a_backward_pass_to_the_inputs_alone_has_no_effect():
+    model, noise = watched(every=1)
+    x = randn(7, 3).requires_grad_()
+    torch.autograd.grad(model(x).sum(), x)
+    step(model)
+    assert noise.total.examples == 4 and len(noise.per_layer) == len(noise._layers)
+
+
 def test_while_a_pass_is_under_way_the_last_measurement_is_shown():
     model, noise = watched(every=1)
     step(model)
@@ -484,6 +493,7 @@ def test_half_precision_is_measured_in_float32():
         (nn.Conv2d(2, 2, 1, groups=2), "groups=2 is not written"),
         (nn.Embedding(3, 2, max_norm=1.0), "max_norm=1.0 is not written"),
         (nn.RNN(2, 2, num_layers=2), "num_layers=2"),
+        (prune.identity(nn.Linear(2, 2), "weight"), "it has a parameter 'weight_orig'"),
     ],
 )
 def test_layers_that_are_not_understood_are_refused_or_skipped(layer, message):

@@ -122,7 +122,7 @@ def test_steps_may_repeat_but_not_decrease():
     with pytest.raises(ValueError, match=r"got 1 after 2; .*resume=its_step"):
         trace.log(1, a=0.0)
     trace.log(step=3, a=1.0)
-    assert trace.column("step") == [2, 2, 3]
+    assert [row["step"] for row in trace.rows] == [2, 2, 3]
 
 
 def test_subscribers_hear_each_row_after_it_is_on_disk(tmp_path):
@@ -142,7 +142,7 @@ def test_closed_and_loaded_traces_take_no_rows(path):
     for refusing, word in ((trace, "closed"), (Trace.load(path), "read-only")):
         with pytest.raises(RuntimeError, match=word):
             refusing.log(1, loss=1.0)
-    assert trace.column("loss") == [1.0]
+    assert trace.rows == [{"step": 0, "loss": 1.0}]
 
 
 def test_nothing_follows_a_line_that_the_disk_refused(tmp_path):
@@ -171,9 +171,7 @@ def test_columns_and_frame_fill_what_is_missing():
     assert trace.frame().empty and trace.frame().index.name == "step"
     trace.log(0, loss=1.0)
     trace.log(5, cosine=0.5)
-    assert trace.column("step") == [0, 5]
-    assert trace.column("loss", default=None) == [1.0, None]
-    assert math.isnan(trace.column("loss")[1])
+    assert [row["step"] for row in trace.rows] == [0, 5]
     frame = trace.frame()
     assert list(frame.index) == [0, 5] and frame.index.name == "step"
     assert frame.loc[5, "cosine"] == 0.5 and math.isnan(frame.loc[0, "cosine"])
