@@ -181,6 +181,7 @@ class BroadLearning(BaseEstimator):
         with solving:
             if k == 0:
                 self.ridge_, self.loo_errors_ = self._choose_ridge(H)
+                self._check_ridge(H)
                 self._state = self._start(H)
             else:
                 self._state = self._update(H)
@@ -234,12 +235,16 @@ class BroadLearning(BaseEstimator):
             unsafe = errors.new_tensor(ridges) < safe
             ridge = float(ridges[int(errors.masked_fill(unsafe, torch.inf).argmin())])
             errors = errors.cpu().numpy()
+        return ridge, errors
+
+    def _check_ridge(self, A: Tensor) -> None:
+        """Warn where float32 cannot resolve the ridge."""
+        ridge = self.ridge_
         if A.dtype == torch.float32 and ridge < (safe := safe_ridge(squared_norm(A))):
             warn_caller(
                 f"ridge {ridge:g} is below {safe:.1e}, the smallest that is safe "
                 f"in float32 here (10 eps |A|^2); use dtype='float64'"
             )
-        return ridge, errors
 
     # What depends on where columns and samples are; :mod:`labkit.scale` has another
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from labkit.check import check_options
 from labkit.precision import outside_modes
 from labkit.rls.block_step import BlockStep, NumericalError
-from labkit.rls.capture import Block, Capture
+from labkit.rls.capture import Block, Capture, blocks_of
 from labkit.rls.checks import OPTIONS, check_fan_in, check_model, choose_layers
 from labkit.rls.update import clip_factor, gain, joint_norm, rls_step
 
@@ -143,15 +143,16 @@ class RLS(torch.optim.Optimizer):
         check_options(defaults | own, OPTIONS, "RLS")
         alone = workers is None and not self.forms_gradients
         unformed = alone and max_grad_norm is not None
-        groups, self.captures = [], []
-        for name, module, options in choose_layers(model, layers):
+        groups, self.captures, chosen = [], [], choose_layers(model, layers)
+        for name, module, _ in chosen:  # before an earlier RLS loses its hooks
+            for block in blocks_of(name, module):
+                size = block.weight.dtype.itemsize
+                check_fan_in(block.name, block.fan_in, size, max_fan_in)
+        for name, module, options in chosen:
             T = options.pop("time_steps", None)
             self.captures.append(Capture(name, module, T, unformed))
             parameters = list(module.parameters())
             groups.append({"params": parameters, "layer": name, **options})
-        for block in self.blocks:
-            size = block.weight.dtype.itemsize
-            check_fan_in(block.name, block.fan_in, size, max_fan_in)
         super().__init__(groups, defaults)
         self.model, self.workers, self.on_failure = model, workers, on_failure
         self.max_grad_norm = max_grad_norm

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from torch.distributed.device_mesh import init_device_mesh
 
 from labkit.broad import (
@@ -72,7 +73,7 @@ def grown_here(rank, world, mesh):
     shared, broad.PANEL = shared_by(mesh), 4  # so that a start has several panels
     rows = rows_of(shared.get("samples"), len(X))
     options = OPTIONS | {"random_state": 5 + rank}  # that of the first counts
-    model = BroadMeshClassifier(2, 4, 5, **options, **shared)
+    model = clone(BroadMeshClassifier(2, 4, 5, **options, **shared))
     found = grown(model, X[rows], y[rows], new)
     own = np.arange(model.nodes_.columns)[model._mesh.own(0)]
     return found, (own, model.factor())
