@@ -143,7 +143,7 @@ def online(
         while seen := list(islice(records, chunk)):
             losses = torch.stack([record.mean for record in seen]).double()
             recent = recent + (losses / math.log(2)).tolist()
-            done = before + seen[-1].symbols
+            done = before + seen[-1].step
             if done % every == 0 or done == steps:
                 row = {
                     "label": named,

@@ -98,7 +98,7 @@ def squared_norm(*blocks: Tensor, steps: int = 5) -> Tensor:
     Blocks are (l, k_i); the cost is 4 l k (steps + 1) operations.
     """
     # Weighted by their place, since rows that are centred sum to 0.
-    u = sum(block @ torch.arange(1, block.shape[1] + 1).to(block) for block in blocks)
+    u = sum(block @ block.new_ones(block.shape[1]).cumsum(0) for block in blocks)
     for _ in range(steps):
         u = u / torch.linalg.vector_norm(u)
         u = sum(block @ (block.T @ u) for block in blocks)

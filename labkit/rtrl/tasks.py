@@ -246,6 +246,7 @@ class CharStream(Resumable):
         apart = max(1, reset_every // batch_size)
         self._late = torch.arange(batch_size) * apart % max(1, reset_every)
         self.steps = 0
+        self.level = 0  # no curriculum
 
     def __iter__(self) -> Self:
         return self
