@@ -105,7 +105,7 @@ def per_layer(
     ValueError
         An unknown name, or another number of activations than of layers.
     """
-    if isinstance(names, str | Activation):
+    if isinstance(names, str | Activation) or not hasattr(names, "__len__"):
         names = [names] * layers
     if len(names) != layers:
         raise ValueError(

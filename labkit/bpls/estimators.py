@@ -26,6 +26,7 @@ from labkit.check import (
     COUNT,
     YES_OR_NO,
     Range,
+    check_device,
     check_options,
     check_squares,
     one_of,
@@ -63,6 +64,7 @@ class BaseBPLS(BaseEstimator):
     def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Tensor, Any]:
         """Return inputs with their bias as a tensor, and targets as an array."""
         check_options({name: getattr(self, name) for name in RANGES}, RANGES)
+        check_device(self.device)
         accepted = [np.float64, np.float32]
         if self.dtype is not None:
             accepted = str(self.dtype).removeprefix("torch.")

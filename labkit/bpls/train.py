@@ -369,6 +369,8 @@ def check_samples(X: Tensor, Y: Tensor, weights: Weights) -> None:
     TypeError, ValueError
     """
     check_tensor("X", X, shape=("D", "M"), dtype=DTYPES, finite=True)
+    if not len(X):
+        raise ValueError("X must have rows, got none")
     if len(weights) < 2:
         raise ValueError(
             f"a walk needs a hidden layer, so at least two weights; got {len(weights)}"

@@ -148,6 +148,8 @@ def test_the_clamp_decides_a_softmax_layer_on_the_digits():
         ({"hidden_sizes": (5, 0)}, r"at least one width >= 1, got \(5, 0\)"),
         ({"hidden_sizes": 5}, "hidden_sizes must be a sequence of .*widths? .*got 5"),
         ({"dtype": "float16"}, "dtype must be None or one of float32, float64"),
+        ({"activation": None}, "unknown activation None; there are: identity"),
+        ({"device": "cup"}, "device must name a device of this torch, got 'cup'"),
     ],
 )
 def test_parameters_that_cannot_be_used(Net, options, message):

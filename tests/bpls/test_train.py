@@ -260,9 +260,10 @@ def test_the_start_is_left_as_it_was_and_the_type_is_that_of_the_inputs(dtype):
             r"labels are int64\) must have shape \(60, 3\), got \(60,\)",
         ),
         ({"Y": y[:1]}, r"labels Y must have shape \(60,\), got \(1,\)"),
+        ({"X": X[:0], "Y": y[:0]}, "X must have rows"),
     ],
 )
 def test_what_training_refuses(change, message):
-    options = {"Y": y, "weights": BEFORE, "activations": "sigmoid"} | change
+    options = {"X": X, "Y": y, "weights": BEFORE, "activations": "sigmoid"} | change
     with pytest.raises(ValueError, match=message):
-        list(train(X, **options))
+        list(train(**options))

@@ -4,13 +4,7 @@ import pytest
 import torch
 
 from labkit.broad import SOLVERS, SharedColumns, Update, side_by_side
-from labkit.broad.solvers import (
-    TERMS,
-    start_operations,
-    start_terms,
-    update_operations,
-    update_terms,
-)
+from labkit.broad.solvers import start_operations, update_operations, update_terms
 from tests.broad.conftest import problem
 from tests.draws import close, randn
 
@@ -163,13 +157,8 @@ def test_operations_have_the_papers_ratios():
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_operations_are_the_sum_of_what_they_are_for(solver):
-    size = (1000, 60, 20, 3)
-    for terms in (start_terms(solver, 1000, 60, 3), update_terms(solver, *size)):
-        assert tuple(terms) == TERMS
-        assert min(terms.values()) >= 0
-    terms = update_terms(solver, *size)
-    assert sum(terms.values()) == update_operations(solver, *size)
+def test_operations_are_told_by_what_they_are_for(solver):
+    terms = update_terms(solver, 1000, 60, 20, 3)
     # Who keeps the ridge inverse has to update it; who needs C has to form it.
     assert (terms["dagger"] > 0) == (solver in ("orig", "r-inv"))
     without = ("d-rdg", "chol-1", "bordered")
