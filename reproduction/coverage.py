@@ -55,22 +55,22 @@ def judged(item: Mapping[str, str], folder: Path) -> dict:
         study = studies()[name]
         done, _ = results.read(study, folder)
         units = {u for u in done if any(fnmatchcase(u, p) for p in patterns)}
-        headers += [done[unit] for unit in units]
         if units:
             found = show.judged(name, folder)
             rows += found[found[show.CLAIM].str.contains(item["match"])].to_dict(
                 "records"
             )
-            runs |= runs_of(study, units, folder)
+            counts, fewest = runs_of(study, units, folder)
+            runs |= counts
+            headers += [done[unit] for unit in fewest]
     few = re.findall(r"\((\d+) run", " ".join(row["verdict"] for row in rows))
-    runs = {int(each) for each in few} or runs
+    runs = set(map(int, few)) or runs
     fixed = item["size"] in ("exact", "notebook")
     size = item["size"] if fixed or headers else "missing"
     kind, verdict = found_of(row["verdict"] for row in rows)
     if size == "exact":
         kind, verdict = kind or YES, f"{verdict or YES}, exactly"
     where = f" ({item['where']})" if item["where"] else ""
-    undecided = OPEN in verdict or NOT_CONTRADICTED in verdict
     return {
         "paper": item["paper"],
         "claim": item["claim"] + where,
@@ -82,7 +82,9 @@ def judged(item: Mapping[str, str], folder: Path) -> dict:
         "verdict": verdict,
         "kind": kind,
         "study": ", ".join(meant(item)),
-        "to decide": cost_of(headers, runs) if undecided else item["cost"],
+        "to decide": cost_of(headers, runs)
+        if OPEN in verdict or NOT_CONTRADICTED in verdict
+        else item["cost"],
     }
 
 
@@ -98,13 +100,14 @@ def meant(item: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def runs_of(study: Study, units: set[str], folder: Path) -> set[int]:
-    """Return how many runs the methods in these units have."""
+def runs_of(study: Study, units: set[str], folder: Path) -> tuple[set[int], set[str]]:
+    """Return how many runs methods in these units have, and the units of the fewest."""
     rows = study.read(results.frame(study, folder))
     rows = rows[rows["unit"].isin(units)]
     if ("look" in rows and rows["look"].isna().all()) or "seed" not in rows:
-        return {1}
-    return set(rows.groupby("label")["seed"].nunique())
+        return {1}, units
+    counts = rows.groupby("label")["seed"].transform("nunique")
+    return set(counts), set(rows["unit"][counts == counts.min()])
 
 
 def ours(rows: list[dict]) -> str:
@@ -128,15 +131,18 @@ def found_of(verdicts: Iterator[str]) -> tuple[str, str]:
         kind = next(iter(every), "")
         return kind, kind
     words = ", ".join(f"{kind} {every[kind]}" for kind in MARKS if every[kind])
-    left = every.keys() - {OPEN, NO}
+    left = every.keys() - {OPEN, NO, NOT_CONTRADICTED}
     return (MIXED if left or every[NO] > every[OPEN] else OPEN), words
 
 
 def cost_of(headers: list[Mapping], runs: set[int]) -> str:
-    """Return the recorded time of as many runs again, or of those that are lacking."""
+    """Return the recorded time of the runs that are lacking, or of as many again.
+
+    ``headers`` are of the methods with the fewest runs, ``runs`` the numbers of all.
+    """
     least = min(runs, default=1)
-    spent = sum(each["cpu_seconds"] for each in headers) / least
-    minutes = math.ceil(spent * max(SEEDS - least, least) / 60)
+    again = max(SEEDS / least - 1, 0) or 1  # times what was spent
+    minutes = math.ceil(again * sum(each["cpu_seconds"] for each in headers) / 60)
     device = "GPU" if any("cuda" in each["device"] for each in headers) else "core"
     cut = "at least " if any("processes" in each for each in headers) else ""
     long = f"{minutes / 60:.1f} h" if minutes > 60 else f"{minutes} min"

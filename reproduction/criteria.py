@@ -150,10 +150,11 @@ def ahead(
         return of_runs(YES if margin and gap > margin else UNDECIDED, runs)
     if least is None:
         least = TRIFLE * max(abs(a.mean()), abs(b.mean()))
-    if not margin and abs(gap) <= least:
-        return UNDECIDED
     mean, error, freedom = difference(a, b, paired=paired)
-    held = Verdict(above(interval(mean, error, freedom), margin))
+    held = above(interval(mean, error, freedom), margin)
+    if not margin and abs(gap) <= least:
+        held = UNDECIDED
+    held = Verdict(held)
     if error:
         held.p = 2 * t.sf(abs(mean - margin) / error, freedom)
     return held

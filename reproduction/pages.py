@@ -128,8 +128,9 @@ def chance(tests: pd.DataFrame) -> str:
     kept = (rows["Holm"] < LEVEL).sum()
     return (
         f"{decided.sum()} of {len(rows)} rows about the paper are decided, each by its "
-        f"criterion. {known} compare two means: p is below {LEVEL} in {few}, by chance "
-        f"alone in about {LEVEL * known:.1f}, and in {kept} after Holm's correction."
+        f"criterion. {known} compare two means of runs at their end: p is below "
+        f"{LEVEL} in {few}, by chance alone in about {LEVEL * known:.1f}, and in "
+        f"{kept} after Holm's correction."
     )
 
 

@@ -152,9 +152,6 @@ def faster(
     short = 1 < rows["look"].max() < EPOCHS
     improving = short and still_improving(rows, "loss", least=LEAST)
 
-    def at_the_end(held: str) -> str:
-        return NOT_AT_END if improving and held in (YES, NO) else held
-
     head = f"VI-B: {a} converges faster than {b}"
     for column, goal in goals.items():
         higher = column == "accuracy"
@@ -177,8 +174,9 @@ def faster(
             found = by_label(rows, column, at)
             one, two = found[a], found[b]
             held = ahead(one, two, higher=higher, paired=True, least=least)
-            both = f"{in_words(one, unit)} and {in_words(two, unit)}"
-            yield claim, both, at_the_end(held)
+            if improving and held in (YES, NO):
+                held = NOT_AT_END
+            yield claim, f"{in_words(one, unit)} and {in_words(two, unit)}", held
 
 
 def in_words(runs: pd.Series, unit: str) -> str:

@@ -109,6 +109,7 @@ def test_claims_of_a_paper_that_there_is_not_are_refused():
         ([FEW, FEW], (NOT_CONTRADICTED, NOT_CONTRADICTED)),
         ([YES, FEW], ("in part", "yes 1, not contradicted 1")),
         ([UNDECIDED, NOT_AT_END], ("open", "open")),
+        ([FEW, UNDECIDED], ("open", "not contradicted 1, open 1")),
         ([], ("", "")),
     ],
 )
