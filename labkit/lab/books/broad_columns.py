@@ -106,10 +106,10 @@ def dragged(
 
 
 CAPTION = (
-    "The purple column joins six times. The ridge fit comes near the target and stays "
-    "there. Greville's recursion leaves out the ridge times D'D, which matters where "
-    "the new column adds little. Once D'D is above 1 its fit goes past the target, and "
-    "each further update takes it further."
+    "The purple column joins six times. The ridge fit comes as near the target as its "
+    "ridge allows. Greville's recursion leaves out the ridge times D'D, which matters "
+    "where the new column adds little. Once D'D is above 1 its fit goes past the "
+    "target along one direction, and further updates soon carry it away."
 )
 
 

@@ -66,7 +66,7 @@ class RaceKnobs:
         look_for="Put it back to 0: which curve comes down first?")
     gradient_noise: float = live_knob(
         0.0, low=0.0, high=5.0, step=0.25, about="Adam's error: Adam",
-        help="sd of noise on each gradient, over its size; not of rules without one",
+        help="sd of noise on each gradient, over its size; not Hessian-free's",
         look_for="Which of Adam, Muon and RLS bears the most noise?")
     batch: int = live_knob(
         32, low=4, high=128, step=4, unit="rows",
@@ -323,8 +323,7 @@ def _panel(title: str, rules: Sequence[str]) -> Lines:
         title,
         y_title="test error, %",
         x_title="minibatch",
-        log=True,
-        y_range=(1.0, 100.0),
+        y_range=(0.0, 70.0),
     )
 
 

@@ -173,8 +173,8 @@ def noise_drawn(rows: pd.DataFrame) -> Figure:
         ["test error"],
         [""],
         [((0, found.max(axis=None)), (-0.5, len(found) - 0.5))],
-        caption="Rules from the fewest errors under noise on the labels to the most. A "
-        "rule without gradients has no mark for noise on them.",
+        caption="Rules from the fewest errors under noise on the labels to the most. "
+        "Hessian-free and the rules that are solved get no noise on gradients.",
     )
     names = {"tickvals": [*places], "ticktext": [*found.index], "automargin": True}
     figure["layout"]["yaxis"] |= names

@@ -42,11 +42,11 @@ class TrainingKnobs:
     input_noise: float = noise_knob(
         0.0, restart=False, about="the gradient's noise: noise",
         help="on the next batches; targets stay clean",
-        look_for="At 0.3 the gradient's noise is seven times as high; the batch grows.")
+        look_for="0.3 at step 20: the noise is six times as high; the batch grows.")
     damping_decay: float = live_knob(
         0.8, low=0.5, high=0.99, step=0.01, unit="factor", about="the damping: damping",
         help="of lambda, at steps that the model predicted well",
-        look_for="How fast the damping falls; at 0.99 f is 2.5 after 30 steps.")
+        look_for="How fast the damping falls; at 0.99 f is 2.6 after 30 steps.")
     max_batch_size: int = live_knob(
         650, low=2, high=6000, label="largest batch", unit="rows",
         help="at most all training rows",
@@ -297,8 +297,8 @@ def methods(rows: pd.DataFrame) -> Figure:
     }
     caption = (
         "CG is ahead in the model's value, which it makes least, and LSMR in the "
-        "gradient, at every iteration. In the validation error LSMR leads at first, "
-        "and CG later."
+        "gradient, at every iteration. In the validation error LSMR leads at first; "
+        "who leads later differs between seeds, of which one is drawn."
     )
     titles, log = ["share of the fall", "norm", "f"], [True, True, False]
     return curves(

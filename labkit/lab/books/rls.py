@@ -267,7 +267,8 @@ class Knobs:
         look_for="100: watch h, and how the cosine falls further.")
     lr: float = live_knob(
         1.0, low=0.01, high=10.0, log=True, label="step factor eta",
-        about="the loss: loss", look_for="10: how many steps until the loss runs away?")
+        help="of RLS; SGD stays at 1, Adam at 0.001", about="the loss: loss",
+        look_for="10: how many steps until the loss runs away?")
     forgetting: float = live_knob(
         1.0, low=0.9, high=1.0, step=0.001, label="forgetting lambda",
         look_for="Below 1: wait, and see how the run ends.")

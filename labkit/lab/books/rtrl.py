@@ -366,7 +366,7 @@ class NoiseKnobs:
         look_for="How far does the relative variance fall with two terms?")
     trained: bool = knob(
         True, help="on the text, before", about="the noise: relative_variance",
-        look_for="Who has no noise at all in an untrained network?")
+        look_for="Whose error falls most in an untrained network?")
     hidden: int = knob(
         16, low=8, high=256, unit="units", help="n",
         about="the noise: relative_variance",
