@@ -181,7 +181,7 @@ class BroadLearning(BaseEstimator):
         with solving:
             if k == 0:
                 self.ridge_, self.loo_errors_ = self._choose_ridge(H)
-                self._check_ridge(H)
+                self._warn_of_ridge(H)
                 self._state = self._start(H)
             else:
                 self._state = self._update(H)
@@ -237,7 +237,7 @@ class BroadLearning(BaseEstimator):
             errors = errors.cpu().numpy()
         return ridge, errors
 
-    def _check_ridge(self, A: Tensor) -> None:
+    def _warn_of_ridge(self, A: Tensor) -> None:
         """Warn where float32 cannot resolve the ridge."""
         ridge = self.ridge_
         if A.dtype == torch.float32 and ridge < (safe := safe_ridge(squared_norm(A))):
