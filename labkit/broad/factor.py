@@ -53,8 +53,8 @@ class NotPositiveDefinite(ArithmeticError):
         self, index: int, pivot: float, safe_ridge: float | None = None
     ) -> None:
         self.index, self.pivot, self.safe_ridge = index, pivot, safe_ridge
-        text = f"pivot {index} is {pivot:.3g}, but must be positive"
-        if pivot > 0:
+        text = f"pivot {index} is {pivot:.3g}, but must be positive and finite"
+        if 0 < pivot < math.inf:
             text = f"pivot {index}, {pivot:.3g}, is lost to rounding"
         if not math.isfinite(pivot + (safe_ridge or 0.0)):
             text += "; values are not finite, or too large for their dtype when squared"
@@ -91,7 +91,12 @@ def check_factored(blocks: list[tuple[Tensor, Tensor]], offset: int = 0) -> None
     ``blocks`` are the diagonal blocks in order, upper triangles at least, each with the
     ``info`` of ``cholesky_ex``. ``offset`` is the first column of the first block.
     """
-    infos = torch.stack([info for _, info in blocks]).tolist()
+    # An infinite pivot would pass: LAPACK only looks for nan and what is not positive.
+    infos = [
+        torch.where(S.trace().isinf(), S.diagonal().argmax() + 1, info)
+        for S, info in blocks
+    ]
+    infos = torch.stack(infos).tolist()
     for (S, _), lost in zip(blocks, infos, strict=True):
         if lost:
             i = lost - 1
@@ -266,5 +271,5 @@ def check_pivots(pivots: list[Tensor], offset: int = 0, *, scaled: bool = True) 
             raise OverflowError(
                 f"without scaling, {found.dtype} is left at column {i}; use scale=True"
             )
-        if not s > 0:
+        if not 0 < s < math.inf:
             raise NotPositiveDefinite(i, s)

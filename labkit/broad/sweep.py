@@ -14,7 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from labkit.broad.factor import NotPositiveDefinite, check_square
+from labkit.broad.factor import check_pivots, check_square
 from labkit.precision import outside_modes
 
 
@@ -63,8 +63,7 @@ def block_inverse_ldl(R: Tensor, edges: Sequence[int]) -> tuple[Tensor, Tensor]:
     for owner, (first, last) in enumerate(bounds):
         for i in range(first, last):
             m, s = blocks[owner][:i, i - first].clone(), blocks[owner][i, i - first]
-            if not s > 0:
-                raise NotPositiveDefinite(i, float(s))
+            check_pivots([s], i)
             d, v = 1 / s, R.new_empty(0)  # (223a)
             for B, (start, _) in zip(blocks[owner:], bounds[owner:], strict=True):
                 v = torch.cat([v, B[i, max(i + 1 - start, 0) :]])

@@ -2,6 +2,7 @@
 
 import pickle
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -233,10 +234,12 @@ INDEFINITE = torch.diag(torch.tensor([2.0, 3.0, -0.5, 1.0], dtype=torch.float64)
 def test_a_lost_pivot_is_named():
     ways = [partial(inverse_cholesky, **way) for way in WAYS]
     ways += [partial(block_inverse_ldl, edges=[0, 2, 4]), inverse_ldl]
-    for factorise in ways:
-        with pytest.raises(NotPositiveDefinite, match=r"pivot 2 is -0\.5") as caught:
-            factorise(INDEFINITE)
-        assert (caught.value.index, caught.value.pivot) == (2, -0.5)
+    R = INDEFINITE.clone()
+    for factorise, pivot in product(ways, (torch.inf, -0.5)):
+        R[2, 2] = pivot
+        with pytest.raises(NotPositiveDefinite, match=f"pivot 2 is {pivot}") as caught:
+            factorise(R)
+        assert (caught.value.index, caught.value.pivot) == (2, pivot)
     again = pickle.loads(pickle.dumps(caught.value))
     assert (again.index, str(again)) == (2, str(caught.value))
 

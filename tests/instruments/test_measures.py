@@ -29,7 +29,6 @@ def test_cosine_on_hand_values_and_of_repeats():
     assert gradient_cosine(-g, g).item() == pytest.approx(-1)
     e = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
     assert gradient_cosine(e, g).item() == pytest.approx(0.6)
-    assert gradient_cosine(e, g).shape == ()
     estimates, exact = randn(5, 2, 3), randn(2, 3, seed=1)
     together = gradient_cosine(estimates, exact)
     assert together.shape == (5,)
