@@ -52,11 +52,18 @@ ORDERS = range(2, 34)  # of the matrices of part b
 # Part a. Rounding in float64; in float32 ten times what the CPU's own float32 differs
 # from float64, and at least 1e-5 of the largest number. The CPU's difference is the
 # largest of a few runs whose data differ by rounding: one run may be right by chance.
-EXACT, FACTOR, LEAST, NUDGES = 1e-6, 10.0, 1e-5, range(4)
-# Parts d and e: units; steps that are timed, kernels that are shown; updates before the
-# draws, draws of the gradient, steps before it, and the largest ratio without a bias.
-HIDDEN, TIMED, SHOWN = 256, 10, 12
-UPDATES, DRAWS, AFTER, BIASED = 200, 3200, 25, 3.0
+EXACT = 1e-6
+FACTOR = 10.0
+LEAST = 1e-5
+NUDGES = range(4)
+# Parts d and e
+HIDDEN = 256  # units
+TIMED = 10  # steps
+SHOWN = 12  # kernels
+UPDATES = 200  # before the draws
+DRAWS = 3200  # of the gradient
+AFTER = 25  # steps before it
+BIASED = 3.0  # a larger ratio is a bias
 
 
 class HostDraws(TorchFunctionMode):

@@ -20,7 +20,9 @@ from labkit.hessian_free import (
 )
 
 CURVES = mirrored((784, 400, 200, 100, 50, 25, 6))
-N, ITERATIONS, PRODUCTS = 250, 10, 7
+N = 250
+ITERATIONS = 10
+PRODUCTS = 7
 
 
 def product_floor(point):

@@ -24,8 +24,11 @@ CELL = """from labkit.lab import Opening
 from labkit.lab.books.rls import ELLIPSE
 
 Opening(ELLIPSE)"""
-KNOB, TURN, STEPS = "mean_weight", 10 * Keys.ARROW_RIGHT, 11  # of the slider
-FRAME, END = 350, 3000  # ms
+KNOB = "mean_weight"
+TURN = 10 * Keys.ARROW_RIGHT
+STEPS = 11  # of the slider
+FRAME = 350  # ms
+END = 3000  # ms
 SCALE = 0.8  # of a pixel of the page
 PART = """
 document.querySelector('.jp-Notebook-footer').style.visibility = 'hidden';

@@ -18,7 +18,8 @@ from benchmarks import shared
 from labkit.rtrl import LEARNERS, RHNCell
 from labkit.rtrl.learners import label
 
-INPUTS, SYMBOLS = 50, 25
+INPUTS = 50
+SYMBOLS = 25
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from tests.browser.serve import chromium
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 STEPS = 40
-WIDE, HIGH = 720, 330  # pixels
+WIDE = 720  # pixels
+HIGH = 330
 MOST = 120_000  # bytes
 BARE = {"displayModeBar": False}
 

@@ -15,8 +15,10 @@ app = typer.Typer(
 )
 # All paths begin at the checkout, so that the command works in any folder of it.
 CHECKOUT = Path(__file__).resolve().parents[1]
-RESULTS, OUT = CHECKOUT / "reproduction/results", CHECKOUT / "runs/reproduce"
-DOCS, CLAIMS = CHECKOUT / "docs/reproduction", CHECKOUT / "labkit/lab/claims.csv"
+RESULTS = CHECKOUT / "reproduction/results"
+OUT = CHECKOUT / "runs/reproduce"
+DOCS = CHECKOUT / "docs/reproduction"
+CLAIMS = CHECKOUT / "labkit/lab/claims.csv"
 Results = Annotated[Path, typer.Option(help="Folder of the results.")]
 Names = Annotated[
     list[str] | None,

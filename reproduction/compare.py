@@ -37,9 +37,12 @@ from reproduction.criteria import NOT_AT_END, ahead, level
 from reproduction.judges import Judged, by_label, words
 from reproduction.rtrl_online import bits_on, text
 
-TRIALS, SEEDS = 6, 5  # of tuning, and of the race
+TRIALS = 6  # of tuning
+SEEDS = 5  # of the race
 KEPT = 1 / 6  # share of the training rows that the trials are judged on
-ADAM, DEFAULT, NEWTON = "Adam", "Adam (default)", "Hessian-free"
+ADAM = "Adam"
+DEFAULT = "Adam (default)"
+NEWTON = "Hessian-free"
 
 Values = Mapping[str, float]
 Looks = Iterator[tuple[float, Callable[[], float]]]  # passes so far, how to score
@@ -128,7 +131,8 @@ def text_looks(
             yield passes, lambda: bits_on(network, data, split)
 
 
-WINDOW, TERMS = 25, 8  # steps that TBPTT looks back, and terms of OK
+WINDOW = 25  # steps that TBPTT looks back
+TERMS = 8  # of OK
 READERS = {
     ADAM: Reader("TBPTT", WINDOW, adam, {"lr": RATE}),
     DEFAULT: Reader("TBPTT", WINDOW, adam, {}),

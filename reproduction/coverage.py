@@ -22,7 +22,8 @@ from reproduction.studies import Study, studies
 
 ITEMS = Path(__file__).with_name("coverage.csv")
 SIZES = ("full", "reduced", "exact", "notebook", "missing")
-OPEN, MIXED = "open", "in part"
+OPEN = "open"
+MIXED = "in part"
 MARKS = {YES: "✔", NO: "✘", NOT_CONTRADICTED: "≈", OPEN: "○", MIXED: "◐"}
 SHOWN = 3  # rows of an item that are all in the table; of more one stands there
 

@@ -17,7 +17,8 @@ from scipy.stats import t
 from labkit.lab.claims import NO, UNDECIDED, YES
 
 SEEDS = 3  # number of seeds that a verdict needs
-NOT_AT_END, NOT_CONTRADICTED = "not at its end", "not contradicted"
+NOT_AT_END = "not at its end"
+NOT_CONTRADICTED = "not contradicted"
 TRIFLE = 0.01  # share of the larger mean: where the margin is 0, less decides nothing
 POINTS = 0.1  # of an accuracy in %, ten of 10,000 images, likewise
 AHEAD = (
@@ -29,7 +30,10 @@ AHEAD = (
     "decide nothing; if a run never reaches a level, only seeds that all agree decide"
 )
 FEW = f"of fewer than {SEEDS} runs a yes is {NOT_CONTRADICTED!r} and a no undecided"
-PAPER, READING, IDENTITY, OURS = "paper", "reading", "identity", "ours"
+PAPER = "paper"
+READING = "reading"
+IDENTITY = "identity"
+OURS = "ours"
 
 
 def finished(rows: pd.DataFrame) -> pd.DataFrame:

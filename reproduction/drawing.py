@@ -15,12 +15,27 @@ from reproduction.criteria import finished
 
 # Okabe and Ito's colours and three of Tol's; curves beyond them differ by their dashes
 COLOURS = (
-    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"),
-    *("#882255", "#999933", "#332288"),
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#e69f00",
+    "#000000",
+    "#882255",
+    "#999933",
+    "#332288",
 )
-DASHES, BLACK = ("", "6 3", "2 2"), ("", "#000000")
-GREY, PAPER = "#dddddd", "3 3"  # the dashes of a line at a number of the paper
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, LOW = 430, 270, 62, 12, 34, 44
+DASHES = ("", "6 3", "2 2")
+BLACK = ("", "#000000")
+GREY = "#dddddd"
+PAPER = "3 3"  # the dashes of a line at a number of the paper
+WIDTH = 430
+HEIGHT = 270
+LEFT = 62
+RIGHT = 12
+TOP = 34
+LOW = 44
 LINE = 15  # height of a line of the legend
 STEPS = [m * 10.0**i for i in range(-9, 10) for m in (1, 2, 5)]  # between two ticks
 CIRCLES = "circles: the paper's numbers"

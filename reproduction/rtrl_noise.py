@@ -191,7 +191,8 @@ def cosines(
 
 # Untrained networks of several sizes
 
-DRAWS, LONG_SEED = 20, 100  # the network that reads 1,000 steps
+DRAWS = 20
+LONG_SEED = 100  # of the network that reads 1,000 steps
 
 
 def at_step_100(rows: pd.DataFrame) -> pd.DataFrame:

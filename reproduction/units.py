@@ -33,7 +33,8 @@ from labkit.threads import set_threads
 from reproduction import results
 from reproduction.studies import Study, find_study
 
-DONE, BUSY = "done", "at work elsewhere"
+DONE = "done"
+BUSY = "at work elsewhere"
 OVER = "the minutes are over; the same command goes on"
 SO_FAR = "so-far"  # the folder, in that of states, of rows of units that go on
 

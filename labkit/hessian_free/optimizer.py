@@ -24,7 +24,8 @@ from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_searc
 from labkit.hessian_free.system import System, build_system
 from labkit.hessian_free.vectors import Blocks, add, copied, scaled
 
-GAMMA_MAX, GAMMA_GROWTH = 0.95, 1.002  # section 4.5
+GAMMA_MAX = 0.95  # section 4.5, as the next
+GAMMA_GROWTH = 1.002
 NEGLIGIBLE = 1e-15  # norm of a residual or a gradient, at which a step stands still
 
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from labkit.lab.panels.figures.shown import Page
 
-YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
+YES = "yes"
+NO = "no"
+UNDECIDED = "not decided by this run"
 # both by `labkit reproduce pages`
 RECORDED = Path(__file__).with_name("claims.csv")
 RACE = Path(__file__).with_name("race.html")

@@ -8,8 +8,20 @@ import re
 
 # The last six belong to the fifth paper, and meet none of the others in a figure.
 _IN_ORDER = (
-    *("SGD", "Hessian-free", "RLS", "broad", "Adam", "RLS+M", "HRLS+M", "BPLS"),
-    *("BPLS-GN", "OK", "TBPTT", "UORO", "KF-AVG", "B-OK"),
+    "SGD",
+    "Hessian-free",
+    "RLS",
+    "broad",
+    "Adam",
+    "RLS+M",
+    "HRLS+M",
+    "BPLS",
+    "BPLS-GN",
+    "OK",
+    "TBPTT",
+    "UORO",
+    "KF-AVG",
+    "B-OK",
 )
 NUMBERS = {
     **{name: number for number, name in enumerate(_IN_ORDER)},

@@ -28,7 +28,8 @@ def reproduce(context: typer.Context) -> None:
     )
 
 
-app, main = cli.app, cli.main
+app = cli.app
+main = cli.main
 if data := os.environ.get("LABKIT_DATA"):  # a kernel works in another folder
     os.environ["LABKIT_DATA"] = str(Path(data).expanduser().absolute())
 handed_on = {

@@ -27,8 +27,10 @@ from labkit.rtrl.low_rank import (
 )
 from labkit.rtrl.uoro import balance, norm
 
-GRAM_ROWS, MIXED_ROWS = 128, 32  # of a product on an accelerator
-SEQUENCES, COLUMNS = 4, 2048  # of what is combined in one go on the CPU, by its caches
+GRAM_ROWS = 128  # of a product on an accelerator
+MIXED_ROWS = 32
+SEQUENCES = 4  # combined in one go on the CPU, by its caches
+COLUMNS = 2048
 
 
 def propagate(A: Tensor, H: Tensor, out: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from labkit.theorems import Finding, drawn
 
 RULE = {"forgetting": 0.9, "mean_weight": 0.3, "steps": 4}
 SAID = r"$n = 5$ inputs, $N = 3$ units, $\lambda = 0.9$, $k = 0.3$, $T = 4$"
-N_UNITS, N_INPUTS = 3, 5
+N_UNITS = 3
+N_INPUTS = 5
 
 
 def first_P(seed: int = 0, n: int = N_INPUTS) -> Tensor:

@@ -160,7 +160,8 @@ def _both(quantity) -> dict[str, str]:
 
 _PERCENT = {"accuracy so far": "layer by layer", "train": "walk done", "test": "test"}
 _MISSES = {"misses": "misses", "rows": "rows of the walk"}
-_CONDITION, _RATIO = _both("condition"), "largest / smallest"
+_CONDITION = _both("condition")
+_RATIO = "largest / smallest"
 _PANELS = (
     _panel(_PERCENT, "Accuracy", "%"),
     _panel(_MISSES, "Misses, and the rows of a walk", "samples", log=True),
@@ -188,7 +189,8 @@ WALK = Experiment(
 LAYERS = {"linear": "identity", "sigmoid": "sigmoid"}
 JOINT = "min_norm", "gauss_seidel"  # readings that repair a residual once
 SINGLE = "mean", "cyclic", "label", "one output"  # readings by one weight at a time
-APART, WALKS = 20.0, 8  # points of accuracy, and walks on misses
+APART = 20.0  # points of accuracy
+WALKS = 8  # on misses
 
 
 def looks(

@@ -29,7 +29,8 @@ TINTS = dict(zip(STAGES, (INK, COLOURS[2], COLOURS[1], COLOURS[4]), strict=True)
 SQUARE = (0, 0), (1, 0), (1, 1), (0, 1), (0, 0)  # what a sigmoid can give
 LIMITS = (-0.25, 1.75), (-0.25, 1.5)
 REST = np.array([1.4, 0.0])  # the line's handle is the line's point nearest to it
-LEAST, MOST = -1.0, 6.0  # of the wanted output
+LEAST = -1.0  # wanted output
+MOST = 6.0
 NOWHERE = np.full(2, np.nan)  # of what is not drawn: a page plays the same traces
 CLAMP = 1e-2  # distance to the ends of the sigmoid's range
 

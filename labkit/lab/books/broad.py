@@ -15,7 +15,8 @@ from labkit.lab.panels.measured import Finding, Measurement
 from labkit.lab.problem import Problem, load_problem, with_noise
 
 EXACT = tuple(name for name in SOLVERS if SOLVERS[name].exact)
-START, LARGEST = 110, 80  # nodes at the start, and in an update at most
+START = 110  # nodes at the start
+LARGEST = 80  # nodes of an update at most
 FEATURES = 4  # new feature nodes in each update
 
 
@@ -152,7 +153,8 @@ GROWTH = Experiment(
 )
 
 
-PAIR, RIDGES = ("chol-1", "orig"), (1e-8, 1e-4, 1e-2)
+PAIR = ("chol-1", "orig")
+RIDGES = (1e-8, 1e-4, 1e-2)
 BEHIND = 5.0  # points of accuracy
 
 

@@ -27,8 +27,11 @@ RULES = {"ridge solver": "r-inv", "Greville solver": "orig"}  # differ by one te
 OLD, TARGET = (torch.tensor([x], dtype=torch.float64).T for x in ([1, 0], [1, 0.5]))
 NEW = COLOURS[4]  # of columns that join
 UPDATES = 6
-LOW, HIGH, NEAR = -0.4, 3.2, 0.2  # of the plane; of the circle round the target
-LEAST, MOST = 0.5, 3.0  # length of the new column
+LOW = -0.4  # ends of the plane
+HIGH = 3.2
+NEAR = 0.2  # radius of the circle round the target
+LEAST = 0.5  # length of the new column
+MOST = 3.0
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,15 @@ from labkit.lab.panels.figures.images import EARLIER
 from labkit.lab.panels.figures.planes import GHOST, dots, path, planes, put
 from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
 
-POINTS, JOINS, FIRST = 60, 20, 8  # of the curve: points, updates, first columns
+POINTS = 60  # of the curve
+JOINS = 20  # updates
+FIRST = 8  # columns of the start
 MOST = 16  # columns of an update at most
 STEEP = 4.0  # sd of the functions' slopes
 X = np.linspace(-1, 1, 161)  # where the functions and the fits are drawn
 COARSE = 4  # the many functions are drawn at every fourth point of the grid
-EXACT, GREVILLE = "ridge solver", "Greville solver"
+EXACT = "ridge solver"
+GREVILLE = "Greville solver"
 NEW = COLOURS[4]  # of the columns that join
 JOIN = "columns that join now"
 

@@ -30,20 +30,32 @@ from labkit.lab.problem import Problem, disturb, noisy_labels, percent, seeded
 from labkit.lab.race import FAILURES
 from labkit.lab.tuning import Sizes
 
-NEWTON, SOLVED = "Hessian-free", ("BPLS", "BPLS-GN", "broad")
+NEWTON = "Hessian-free"
+SOLVED = ("BPLS", "BPLS-GN", "broad")
 ALL = (
-    *("SGD", "Adam", "Muon", "RLS", "RLS+M", "HRLS+M", NEWTON),
+    "SGD",
+    "Adam",
+    "Muon",
+    "RLS",
+    "RLS+M",
+    "HRLS+M",
+    NEWTON,
     *SOLVED,
 )
 WINDOW = 1500  # newest rows that a rule without minibatches is solved on
 EVERY = 4  # steps between two solves
 HIDDEN = 32  # units of the networks
 CEILING = 1e3  # a loss above it ends a rule
-ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 35
+ARMS = 3  # of the spiral
+ROWS = 300
+WIDE = 2.2  # half of the plane
+GRID = 35  # points on a side of it
 SHOWN = 32  # newest points in each plane
 TINTS = COLOURS[0], COLOURS[1], COLOURS[5]
 SIDE = 2 * GRID - 1  # cells of a plane
-ACROSS, GAP, ABOVE = 5, 8, 18  # planes in a line, cells between them
+ACROSS = 5  # planes in a line
+GAP = 8  # cells between them
+ABOVE = 18  # cells over each, for its title
 COLUMN = 112  # pixels of a plane at least, for its title
 NOTHING = "rgba(0, 0, 0, 0)"
 LOW = 300  # pixels of one line

@@ -20,7 +20,8 @@ from labkit.lab.race import Race, View, race_figure, race_rows, spread
 from labkit.lab.tuning import TUNING_SEED, Comparison, Rule, Sizes, halton
 
 BATCH = 32
-TUNED, DEFAULT = "Adam", "Adam (default)"  # the two rows called Adam
+TUNED = "Adam"
+DEFAULT = "Adam (default)"
 VIEWS = (
     View("seconds", "error", "Error over time", "seconds", "test error", log_x=True),
     View("passes", "error", "Error over rows", "passes", "test error"),

@@ -239,7 +239,9 @@ def krylov_rows(problem: hf.Subproblem, training: Training) -> Iterator[dict]:
         yield row
 
 
-STEPS, ROWS, DAMPING = 20, 256, 0.03  # of the training, and the frozen problem
+STEPS = 20  # of the training
+ROWS = 256  # of the frozen problem
+DAMPING = 0.03  # of the frozen problem
 FALL = 0.01  # of the model's fall is left
 MEASURES = {
     "value": "Model value above its least",

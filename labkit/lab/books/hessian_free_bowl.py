@@ -27,12 +27,18 @@ from labkit.lab.panels.figures.planes import (
 from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
 from labkit.lab.problem import seeded
 
-ROWS, TRUE, START = 400, (1.2, -0.6), np.array([-1.4, 1.6])
-WIDE, GRID = 3.0, 31  # of the plane of the weights
+ROWS = 400
+TRUE = (1.2, -0.6)
+START = np.array([-1.4, 1.6])
+WIDE = 3.0  # half of the plane of the weights
+GRID = 31  # points on a side of it
 MIX = ((1.2, 0.7), (0.0, 0.5))  # of the inputs, which makes a valley
-OTHERS, DRAWN = 60, 6  # batches besides the one of the step; those whose bowl is drawn
+OTHERS = 60  # batches besides the one of the step
+DRAWN = 6  # of which the bowl is drawn
 LEVEL = 0.1  # of the lines that show a bowl, as a share of its depth
-STEP, OTHER, YOURS = colour_of("Hessian-free"), COLOURS[5], COLOURS[4]
+STEP = colour_of("Hessian-free")
+OTHER = COLOURS[5]
+YOURS = COLOURS[4]
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,14 @@ from labkit.rls import RLS, rls_step
 from labkit.rls.train import Settings
 from labkit.rls.update import Residuals
 
-POINTS, BATCH, TRUE = 60, 16, (0.8, -0.5)
+POINTS = 60
+BATCH = 16
+TRUE = (0.8, -0.5)
 RULES = {name: colour_of(name) for name in ("RLS", "SGD")}
 GREEN = RULES["RLS"]
-FAR, WIDE, BESIDE = 5.0, 2.6, 4.0  # of the inputs; of the weights, which are wider
+FAR = 5.0  # half of the plane of the inputs
+WIDE = 2.6  # half of the plane of the weights
+BESIDE = 4.0  # the farthest start, beyond that plane
 TICKS = np.linspace(-BESIDE, BESIDE, 49)
 LENGTH = 0.7  # of the longer of the two arrows
 

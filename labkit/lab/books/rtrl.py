@@ -47,7 +47,8 @@ from labkit.rtrl.low_rank import (
 
 # The clouds of random gradients round the exact one, of a network that is not trained
 
-STEPS, DRAWS = 12, 100  # characters that are read; draws of each method's signs
+STEPS = 12  # characters that are read
+DRAWS = 100  # of each method's signs
 FAR = 0.9  # of the draws are within a plane's limits
 RADIUS = 2.4477  # of the ellipse that holds 95 % of a normal law in the plane
 NOISY = {name: colour_of(name) for name in ("OK", "KF-AVG", "UORO")}

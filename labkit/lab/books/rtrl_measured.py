@@ -21,9 +21,11 @@ from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.measured import Finding, Measurement
 from labkit.rtrl.learners import label
 
-WARM, STEPS = 40, 60  # characters before, and those that are measured
+WARM = 40  # characters that are read before
+STEPS = 60  # characters that are measured
 SHARE = 0.1  # of the variance of averaged copies
-TRAINED, UNTRAINED = "trained", "untrained"
+TRAINED = "trained"
+UNTRAINED = "untrained"
 VARIANCE = "relative variance"
 
 

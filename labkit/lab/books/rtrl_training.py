@@ -69,7 +69,8 @@ def new_network(
     return Network(cell, Readout(hidden, inputs, generator=g, **options))
 
 
-BATCH, HORIZON = 32, 25  # streams of the text, and steps that TBPTT looks back
+BATCH = 32  # streams of the text
+HORIZON = 25  # steps that TBPTT looks back
 
 
 def train_network(

@@ -320,7 +320,9 @@ def refined(fit: Labelled, sizes: Sizes, values: Values, seed: int) -> Looks:
         yield end.walk + 1.0, seconds, biased(gauss_newton.refined_scores, end.best)
 
 
-GROUPS, NODES, COLUMNS = 8, 10, 2000  # feature nodes of broad learning; all at most
+GROUPS = 8  # of feature nodes of broad learning
+NODES = 10  # of a group
+COLUMNS = 2000  # nodes of all kinds at most
 GROWTHS = 3  # half of its enhancement nodes come in so many updates
 
 
@@ -362,7 +364,8 @@ def broad(fit: Labelled, sizes: Sizes, values: Values, seed: int) -> Looks:
         yield step + 1.0, clock.seconds, outputs
 
 
-RATE, ETA = (1e-3, 0.1), (0.1, 10.0)
+RATE = (1e-3, 0.1)
+ETA = (0.1, 10.0)
 DECAY = (1e-3, 1.0)  # of AdamW
 ORTHOGONAL = (0.01, 1.0)  # the rate of Muon, whose updates have one length
 CLASSIFIERS = {

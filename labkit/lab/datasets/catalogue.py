@@ -41,7 +41,8 @@ class DatasetInfo:
     here: bool
 
 
-_TWO, _THREE = ("train", "test"), ("train", "valid", "test")
+_TWO = ("train", "test")
+_THREE = ("train", "valid", "test")
 _CATALOGUE = {  # description, splits, and what loads one
     "text": (
         "Python's language reference from the standard library, as characters",

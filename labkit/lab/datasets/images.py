@@ -13,8 +13,16 @@ DIGITS = tuple("0123456789")
 CLASSES = {
     "mnist": DIGITS,
     "fashion-mnist": (
-        *("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt"),
-        *("sneaker", "bag", "ankle boot"),
+        "T-shirt/top",
+        "trouser",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "sneaker",
+        "bag",
+        "ankle boot",
     ),
 }
 _PARTS = {"train": "train", "test": "t10k"}  # in the names of the files

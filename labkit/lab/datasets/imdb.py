@@ -16,7 +16,8 @@ ARCHIVE = "imdb/aclImdb_v1.tar.gz"
 PARTS = {  # its labelled reviews, one archive a split
     split: f"imdb/aclImdb_{split}_labelled.tar.gz" for split in ("train", "test")
 }
-PADDING, UNKNOWN = "<pad>", "<unk>"  # words 0 and 1; no word has angle brackets
+PADDING = "<pad>"  # word 0; no other word has angle brackets
+UNKNOWN = "<unk>"  # word 1
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _VERDICTS = ("neg", "pos")
 _SEEDS = {"train": 0, "test": 1}

@@ -30,7 +30,8 @@ BUNDLED = {  # functions of sklearn.datasets, which takes seconds to import
 }
 FILES_OF_ONES_OWN = (".csv", ".npz", ".txt")
 HELD_OUT = 0.2  # of the rows
-LEAST_ROWS, LEAST_CHARACTERS = 10, 1000
+LEAST_ROWS = 10
+LEAST_CHARACTERS = 1000
 PER_CLASS = 5  # rows that a class needs on average for whole numbers to be classes
 MOST_VALUES = 100  # of one category
 NUMBERS = ["number", "bool"]  # columns that are no categories

@@ -13,8 +13,12 @@ from labkit.lab.exercises.running import described
 from labkit.rls import RLS, loss_one_hot
 from labkit.rtrl import OK, LSTMCell
 
-FIT, TEST, BATCH = 300, 500, 32  # rows
-BEFORE, NOISY, AFTER = 60, 40, 20  # minibatches
+FIT = 300  # rows
+TEST = 500
+BATCH = 32
+BEFORE = 60  # minibatches
+NOISY = 40
+AFTER = 20
 LR = 0.05  # of the optimiser that is asked for
 RULES = "SGD", "Adam", "RLS"
 

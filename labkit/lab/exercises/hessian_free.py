@@ -10,7 +10,8 @@ from labkit.hessian_free.linearise import LinearisedLayers, linearise
 from labkit.lab.exercises.judging import Exercise, Question
 from labkit.theorems import Finding, drawn, hessian_free as theorems
 
-ROWS, WIDTHS = 7, (5, 4, 3, 4, 5)
+ROWS = 7
+WIDTHS = (5, 4, 3, 4, 5)
 # V, the squared norm, N and theta; n-hat notices each term and factor.
 CASES = (
     (9.0, 1.2, 12, 0.8),

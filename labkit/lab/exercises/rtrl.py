@@ -11,7 +11,9 @@ from labkit.rtrl.kronecker import mix
 from labkit.rtrl.uoro import uoro_step
 from labkit.theorems import Finding, drawn, rtrl as theorems
 
-TERMS, STEPS = 3, 5  # after TERMS + 1 steps OK draws all its signs
+# After TERMS + 1 steps OK draws all its signs
+TERMS = 3
+STEPS = 5
 
 
 def learner(kind: type, cell: Cell, batch_size: int) -> Learner:

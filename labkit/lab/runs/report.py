@@ -21,7 +21,8 @@ from labkit.lab.runs.run_folder import (
 
 UNREADABLE = SUMMARY | {"error": "run.json is missing or damaged"}
 LARGEST = 5_000_000  # bytes of a picture's data
-NUMBERS, LABELS = 4, 12  # of a trace, that the index shows
+NUMBERS = 4  # of a trace that the index shows
+LABELS = 12
 
 
 # For the template: a folder under `out`, its first figure packed, and the JSON Lines

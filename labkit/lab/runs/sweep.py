@@ -46,7 +46,8 @@ from labkit.lab.runs.workers import carry_out, check_scheduler
 if TYPE_CHECKING:
     import pandas as pd
 
-RESULTS, LOCKS = "results.csv", ".locks"
+RESULTS = "results.csv"
+LOCKS = ".locks"
 MAX_RUNS = 10_000
 MAX_NAME = 150  # characters of a run's name; file systems take 255
 RANGE = re.compile(r"(-?\d{1,18}):(-?\d{1,18})")

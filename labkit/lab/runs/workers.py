@@ -20,7 +20,8 @@ from labkit.lab.runs.parameters import RunRefused
 
 CONNECT_SECONDS = 5
 ATTEMPTS = 2  # at a job whose process died
-LOOK, GIVE_UP = 5.0, 6  # seconds between two looks; looks without a scheduler
+LOOK = 5.0  # seconds between two looks
+GIVE_UP = 6  # looks without a scheduler
 LOST = "the scheduler was lost; the same command goes on"
 
 

@@ -20,11 +20,13 @@ from labkit.lab.panels.figures.theme import (
 
 MAX_POINTS = 2000  # of one curve that are sent to the browser
 FAINT = 300  # points of a curve in grey
-LETTER, BOLD = 5.8, 7.4  # pixels of a letter on average, and of one of a title
+LETTER = 5.8  # pixels of a letter on average
+BOLD = 7.4  # of a letter of a title
 ROW = 19  # pixels of a row of a legend
 LINE = 16  # pixels of a line of a title
 INNER = FITS - 90  # pixels between the margins
-TALL, LOW = 214, 112  # pixels of a panel, by default, and where there are many
+TALL = 214  # pixels of a panel
+LOW = 112  # of one where there are many
 GAP = 90  # pixels between two lines of panels: an axis title, and a title
 BETWEEN = 0.26  # of a panel's place, between it and the next
 LEGEND = {

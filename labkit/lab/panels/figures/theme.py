@@ -96,7 +96,11 @@ TEMPLATE = {
             "color": BUTTON,
             "activecolor": BUTTON,
             "remove": [
-                *("select", "lasso", "zoomin", "zoomout", "autoscale"),
+                "select",
+                "lasso",
+                "zoomin",
+                "zoomout",
+                "autoscale",
                 "sendChartToCloud",  # nothing leaves this machine
             ],
         },

@@ -8,10 +8,15 @@ from ipywidgets import HTML, HBox, Label, Text, VBox
 
 from labkit.lab.panels.figures.shown import Page, Shown
 
-RIGHT, LARGE, SMALL, NONE = "right", "too large", "too small", "not a number"
+RIGHT = "right"
+LARGE = "too large"
+SMALL = "too small"
+NONE = "not a number"
 TOLERANCE = 0.005  # of a right answer
-FILL, ALL = "Fill in a box and press Enter.", "All right."
-ROOM, TITLE = {"width": "240px"}, {"description_width": "150px"}
+FILL = "Fill in a box and press Enter."
+ALL = "All right."
+ROOM = {"width": "240px"}
+TITLE = {"description_width": "150px"}
 
 
 class Boxes(Shown):

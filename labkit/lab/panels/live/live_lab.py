@@ -27,7 +27,8 @@ from labkit.lab.panels.live.turn import Question, Turn, Turns
 SEEN = 5  # steps per second of a picture, so that its story is seen
 READY = "Press Run, or Step."
 FIRST = 2  # plots that are open
-LEAST, MOST = 20, 60  # steps of a picture that a page plays
+LEAST = 20  # steps of a picture that a page plays
+MOST = 60
 SCREEN = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 16px"}
 LEFT = {"flex": "1 1 212px", "max_width": "100%", "min_width": "0"}
 RIGHT = {"flex": "1000 1 600px", "max_width": "100%", "min_width": "0"}
