@@ -27,11 +27,25 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
-COLUMNS = "lines tokens words public functions parameters tricks files".split()
+COLUMNS = [
+    "lines",
+    "tokens",
+    "words",
+    "public",
+    "functions",
+    "parameters",
+    "tricks",
+    "files",
+]
 TOPS = ("benchmarks", "docs", "labkit", "notebooks", "reproduction", "tests")
 NO_CODE = {
-    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT),
-    *(tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER),
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
 }
 # Since Python 3.12 an f-string is a row of tokens between these two.
 OPENED = getattr(tokenize, "FSTRING_START", None)

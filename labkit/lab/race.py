@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from labkit.lab.panels.figures.captions import Figure
 
 FAILURES = (
-    *(DivergedError, FloatingPointError, NotPositiveDefinite, NumericalError),
+    DivergedError,
+    FloatingPointError,
+    NotPositiveDefinite,
+    NumericalError,
     torch.linalg.LinAlgError,
 )
 CLOCKS = ("epoch", "passes", "rows", "symbols", "seconds")  # a failure keeps these

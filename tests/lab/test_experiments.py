@@ -21,7 +21,7 @@ from labkit.lab.panels.figures.captions import as_json, jsonable
 from labkit.lab.panels.live.experiment import knobs_of
 from labkit.lab.problem import load_problem
 
-BOOKS = "rls bpls hessian_free broad rtrl compare".split()
+BOOKS = ["rls", "bpls", "hessian_free", "broad", "rtrl", "compare"]
 TEXTS = {
     "guess": ("0.5 0.5", "1 -1"),
     "sample": ("0.3 0.4", "1 0"),

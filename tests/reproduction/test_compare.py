@@ -115,9 +115,12 @@ def test_no_rule_loses_because_the_clock_has_stopped_it(scores, held):
 def test_the_table_says_where_a_rule_stands_and_begins_with_the_best():
     """The best is the one with the best mean rank where it takes part."""
     marks = {
-        **{"broad": ("▲", [99.0, 99.1, 99.0]), "SGD": ("=", [97.1, 97.1, 97.0])},
-        **{ADAM: ("97", [97.0, 97.1, 97.0]), "RLS": ("▼", [96.0, 96.1, 96.0])},
-        **{DEFAULT: ("▼", [95.0, 95.1, 95.0]), "BPLS": ("○", [90.0, 99.0, 94.0])},
+        "broad": ("▲", [99.0, 99.1, 99.0]),
+        "SGD": ("=", [97.1, 97.1, 97.0]),
+        ADAM: ("97", [97.0, 97.1, 97.0]),
+        "RLS": ("▼", [96.0, 96.1, 96.0]),
+        DEFAULT: ("▼", [95.0, 95.1, 95.0]),
+        "BPLS": ("○", [90.0, 99.0, 94.0]),
     }
     mnist = planted("mnist", **{rule: scores for rule, (_, scores) in marks.items()})
     usps = planted("usps", **{ADAM: [2.0] * 3, "broad": [1.0] * 3})

@@ -103,9 +103,19 @@ def training_rows(settings: object, load: Callable[[], Images]) -> Iterator[dict
 
 # The fields of a record that a row takes over unchanged, and those that it halves.
 _FIELDS = (
-    "step seconds rows n grew noise noise_bound damping iterations best status"
-).split()
-_HALVED = "batch_error batch_error_after validation_error test_error".split()
+    "step",
+    "seconds",
+    "rows",
+    "n",
+    "grew",
+    "noise",
+    "noise_bound",
+    "damping",
+    "iterations",
+    "best",
+    "status",
+)
+_HALVED = ("batch_error", "batch_error_after", "validation_error", "test_error")
 
 
 def _as_row(r: hf.Record) -> dict:

@@ -42,7 +42,10 @@ def lab_command(notebook: Path) -> list[str]:
     WorkspacesManager(get_workspaces_dir()).save(WORKSPACE, json.dumps(workspace))
     page = f"/lab/workspaces/{WORKSPACE}/tree/{quote(notebook.name)}"
     return [
-        *(sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"),
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--ip=127.0.0.1",
         f"--ServerApp.root_dir={notebook.parent}",
         f"--LabApp.default_url={page}",
     ]

@@ -90,7 +90,9 @@ def test_the_index_escapes_what_it_shows(tmp_path):
     text = "<script>alert(1)</script>"
     kept(
         tmp_path / "runs/20300102-030405-<b>",
-        *('{"step": 0}', '{"step": 1}', '{"st'),
+        '{"step": 0}',
+        '{"step": 1}',
+        '{"st',
         name="<b>",
         error="<img src=x>",
         parameters={"text": text},
