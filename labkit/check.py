@@ -19,7 +19,7 @@ class Range(NamedTuple):
 
 def number(words: str, holds: Callable[[float], bool]) -> Range:
     """Return the range of the real numbers for which ``holds``, without booleans."""
-    return Range(words, lambda v: _is(v, numbers.Real) and bool(holds(v)))
+    return Range(words, lambda value: _is(value, numbers.Real) and bool(holds(value)))
 
 
 def integer(low: int, high: float = math.inf) -> Range:
@@ -27,28 +27,34 @@ def integer(low: int, high: float = math.inf) -> Range:
     words = (
         f"an integer >= {low}" if high == math.inf else f"an integer in {low}..{high}"
     )
-    return Range(words, lambda v: _is(v, numbers.Integral) and low <= v <= high)
+    return Range(
+        words, lambda value: _is(value, numbers.Integral) and low <= value <= high
+    )
 
 
 def one_of(allowed: Sequence) -> Range:
     """Return the range of a few values."""
     words = f"one of {', '.join(map(str, allowed))}"
-    return Range(words, lambda v: isinstance(v, Hashable) and v in tuple(allowed))
+    return Range(
+        words, lambda value: isinstance(value, Hashable) and value in tuple(allowed)
+    )
 
 
 def optional(inner: Range) -> Range:
     """Return the range of None and what another range allows."""
-    return Range(f"None or {inner.words}", lambda v: v is None or inner.holds(v))
+    return Range(
+        f"None or {inner.words}", lambda value: value is None or inner.holds(value)
+    )
 
 
-POSITIVE = number("> 0 and finite", lambda v: 0 < v < math.inf)
-NOT_NEGATIVE = number(">= 0 and finite", lambda v: 0 <= v < math.inf)
-SHARE = number("in [0, 1]", lambda v: 0 <= v <= 1)
-INSIDE = number("in (0, 1)", lambda v: 0 < v < 1)
-UP_TO_ONE = number("in (0, 1]", lambda v: 0 < v <= 1)
-BELOW_ONE = number("in [0, 1)", lambda v: 0 <= v < 1)
+POSITIVE = number("> 0 and finite", lambda value: 0 < value < math.inf)
+NOT_NEGATIVE = number(">= 0 and finite", lambda value: 0 <= value < math.inf)
+SHARE = number("in [0, 1]", lambda value: 0 <= value <= 1)
+INSIDE = number("in (0, 1)", lambda value: 0 < value < 1)
+UP_TO_ONE = number("in (0, 1]", lambda value: 0 < value <= 1)
+BELOW_ONE = number("in [0, 1)", lambda value: 0 <= value < 1)
 COUNT = integer(1)
-YES_OR_NO = Range("True or False", lambda v: isinstance(v, bool))
+YES_OR_NO = Range("True or False", lambda value: isinstance(value, bool))
 FUNCTION = Range("a function", callable)
 
 

@@ -18,7 +18,7 @@ from labkit.check import check_options, number, optional
 from labkit.errors import DivergedError
 
 CLAMP = 1e-2
-RANGES = {"clamp": optional(number("in (0, 0.5)", lambda v: 0 < v < 0.5))}
+RANGES = {"clamp": optional(number("in (0, 0.5)", lambda value: 0 < value < 0.5))}
 
 
 class Activation(NamedTuple):

@@ -34,7 +34,7 @@ from labkit.check import (
 )
 
 SPREAD = 1000  # of the columns' standard deviations, above which `fit` warns
-HISTORY = [f.name for f in dataclasses.fields(WalkEnd) if f.repr]
+HISTORY = [field.name for field in dataclasses.fields(WalkEnd) if field.repr]
 RANGES = {
     "hidden_sizes": Range(
         "a sequence of at least one width >= 1",
@@ -97,7 +97,7 @@ class BaseBPLS(BaseEstimator):
         settings = Settings(self.interpretation, self.clamp, self.ridge, **options)
         records = train(X, Y, start, self.activation, settings)
         ends = [record.end for record in records if record.end]
-        self.history_ = [{name: getattr(e, name) for name in HISTORY} for e in ends]
+        self.history_ = [{name: getattr(end, name) for name in HISTORY} for end in ends]
         self.weights_, self._activation = ends[-1].best, self.activation
 
     def _scores(self, X: ArrayLike) -> np.ndarray:

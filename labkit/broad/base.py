@@ -307,7 +307,7 @@ class BroadLearning(BaseEstimator):
         """Compute A W (l, c), a chunk of samples at a time."""
         check_is_fitted(self)
         chunks = self._validated(X).split(CHUNK)
-        return torch.cat([self.nodes_.apply(x) @ self._state.W for x in chunks])
+        return torch.cat([self.nodes_.apply(chunk) @ self._state.W for chunk in chunks])
 
     @outside_modes()
     def _staged_raw(self, X: ArrayLike) -> list[Tensor]:

@@ -134,8 +134,10 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         the outputs' order. The values are not calibrated; see scikit-learn's
         ``CalibratedClassifierCV``.
         """
-        f = self.decision_function(X)
-        return softmax(np.stack([-f, f], 1) if f.ndim == 1 else f, 1)
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            scores = np.stack([-scores, scores], 1)
+        return softmax(scores, 1)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Predict the class labels (l,), each that of the largest output."""

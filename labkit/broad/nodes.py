@@ -155,7 +155,11 @@ class Nodes:
     @property
     def features(self) -> int:
         """The width f of Z."""
-        return sum(g.weight.shape[1] for g in self.groups if isinstance(g, Features))
+        return sum(
+            group.weight.shape[1]
+            for group in self.groups
+            if isinstance(group, Features)
+        )
 
     def with_group(self, group: Features | Enhancement) -> "Nodes":
         """Return these nodes with one more group."""
@@ -205,7 +209,7 @@ def draw(
     Z: Tensor,
     update: Update,
     recipe: Recipe,
-    g: Generator,
+    generator: Generator,
     samples: Samples = ALL,
 ) -> tuple[Nodes, Tensor]:
     """Draw the nodes of an update or of a start by (9) and (11), group by group.
@@ -215,7 +219,7 @@ def draw(
     nodes : Nodes, those so far
     X : (l, d + 1) tensor, the prepared training inputs
     Z : (l, f) tensor, features of the training data so far
-    recipe, g : Recipe, torch.Generator
+    recipe, generator : Recipe, torch.Generator
     samples : Samples, which adds up what is summed over the training data
 
     Returns
@@ -225,20 +229,22 @@ def draw(
     """
     f = Z.shape[1]
     if update.features:
-        group, new = _features(X, f, update.features, recipe, g, samples)
+        group, new = _features(X, f, update.features, recipe, generator, samples)
         nodes, Z = nodes.with_group(group), torch.cat([Z, new], 1)  # (10)
     for n, reads in ((update.own, (f, Z.shape[1])), (update.extra, (0, Z.shape[1]))):
         if n:
-            nodes = nodes.with_group(_enhancement(Z, reads, n, recipe, g, samples))
+            nodes = nodes.with_group(
+                _enhancement(Z, reads, n, recipe, generator, samples)
+            )
     return nodes, Z
 
 
 def _features(
-    X: Tensor, f: int, n: int, recipe: Recipe, g: Generator, samples: Samples
+    X: Tensor, f: int, n: int, recipe: Recipe, generator: Generator, samples: Samples
 ) -> tuple[Features, Tensor]:
     """Draw and tune a group of n feature nodes after f others; return it and Z_i."""
     d = X.shape[1]
-    W = uniform(d, n, g).to(X)
+    W = uniform(d, n, generator).to(X)
     gram, cross = X.new_zeros(n, n), X.new_zeros(n, d)
     for x in X.split(CHUNK):
         M = rows_to_unit_range(x @ W)
@@ -258,12 +264,12 @@ def _enhancement(
     reads: tuple[int, int],
     n: int,
     recipe: Recipe,
-    g: Generator,
+    generator: Generator,
     samples: Samples,
 ) -> Enhancement:
     """Draw a group of n enhancement nodes, scaled by the training data; see (11)."""
     seen = Z[:, slice(*reads)]
-    W = uniform(seen.shape[1] + 1, n, g)
+    W = uniform(seen.shape[1] + 1, n, generator)
     W = (orthonormal(W) if recipe.orthonormal else W).to(Z)
     chunks = seen.split(CHUNK)
     largest = torch.stack([(z @ W[:-1] + BIAS * W[-1]).amax() for z in chunks]).amax()
@@ -302,10 +308,15 @@ def sparse_autoencoder(
     return o
 
 
-def uniform(rows: int, columns: int, g: Generator) -> Tensor:
+def uniform(rows: int, columns: int, generator: Generator) -> Tensor:
     """Draw numbers uniform in [-1, 1], in float64 on the generator's device."""
-    shape, options = (rows, columns), {"dtype": torch.float64, "device": g.device}
-    return torch.rand(shape, generator=g, **options) * 2 - 1
+    shares = torch.rand(
+        (rows, columns),
+        generator=generator,
+        dtype=torch.float64,
+        device=generator.device,
+    )
+    return shares * 2 - 1
 
 
 def orthonormal(W: Tensor) -> Tensor:

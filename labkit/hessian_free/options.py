@@ -21,7 +21,9 @@ DAMPING_NORMS = ("identity", "scaled")
 DAMP_TOWARDS = ("zero", "start")
 KINDS = ("random_signs", "fisher", "jacobi", "none")  # of preconditioners
 MOST = 1e18  # damping, which is squared: float32 holds the square
-DAMPING = number("> 0 and at most 1e18, for it is squared", lambda v: 0 < v <= MOST)
+DAMPING = number(
+    "> 0 and at most 1e18, for it is squared", lambda value: 0 < value <= MOST
+)
 
 
 def option(default: object, allowed: Range) -> Any:

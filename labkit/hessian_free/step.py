@@ -75,12 +75,16 @@ class Newton(torch.optim.Optimizer):
 
     def __getstate__(self):
         """Return all but hooks, model and loss included, so that copies can step."""
-        return {name: v for name, v in vars(self).items() if not name.startswith("_")}
+        return {
+            key: value for key, value in vars(self).items() if not key.startswith("_")
+        }
 
     def __setstate__(self, state: dict) -> None:
         """Set a state; options that it lacks keep the constructor's values."""
         super().__setstate__(state)
-        self.param_groups = [_Group(self.defaults | g) for g in self.param_groups]
+        self.param_groups = [
+            _Group(self.defaults | group) for group in self.param_groups
+        ]
 
     def add_param_group(self, group: dict) -> None:
         """Raise a ValueError for a second group, as a step needs all parameters."""

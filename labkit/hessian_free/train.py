@@ -271,7 +271,7 @@ class _Run:
         self.clock = Clock(optimizer.param_groups[0]["params"][0].device)
         self.unit = 2 if self.loss == "squared" else 1  # of errors, in f
         self.step, self.rows, self.passes = len(past), 0, 0.0
-        self.best = min((r.validation_error for r in past), default=math.inf)
+        self.best = min((record.validation_error for record in past), default=math.inf)
         if past:
             self.rows, self.passes = past[-1].rows, past[-1].passes
             self.clock.seconds = past[-1].seconds
@@ -319,7 +319,7 @@ class _Run:
             iterations=done.iterations,
             best=done.best,
             status=done.status,
-            merit=tuple((k, unit * f) for k, f in done.merit),
+            merit=tuple((step, unit * value) for step, value in done.merit),
             **batch,
         )
 

@@ -356,7 +356,11 @@ class _Window:
 
     def watch(self, layer, call, output):
         """Wait for the gradients of a call's outputs, then of the layer's weights."""
-        wanted = {n: p for n, p in layer.parameters.items() if p.requires_grad}
+        wanted = {
+            name: parameter
+            for name, parameter in layer.parameters.items()
+            if parameter.requires_grad
+        }
         outputs = tensors(output)
         if not wanted:
             return
@@ -371,8 +375,8 @@ class _Window:
             # A weight's gradient is complete only after all deltas of its layer, so the
             # first one shows that all are there; it comes before any update.
             self.handles[layer.name] = {
-                name: p.register_hook(partial(_finish, link, layer, name))
-                for name, p in wanted.items()
+                name: parameter.register_hook(partial(_finish, link, layer, name))
+                for name, parameter in wanted.items()
             }
 
     def leave_out(self, wait):

@@ -281,7 +281,9 @@ def _row(step, scalars: Mapping) -> Row:
     step = _scalar("step", step)
     if isinstance(step, bool) or not isinstance(step, int):
         raise TypeError(f"step must be an int, got {type(step).__name__} {step!r}")
-    return {"step": step} | {name: _scalar(name, v) for name, v in scalars.items()}
+    return {"step": step} | {
+        name: _scalar(name, value) for name, value in scalars.items()
+    }
 
 
 def _scalar(name: str, value) -> Scalar:

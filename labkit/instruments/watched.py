@@ -89,7 +89,9 @@ def choose(
             for name, reason in refused.items()
         )
         raise ValueError(f"{reasons}; choose layers=[...], or skip_unsupported=True")
-    return {n: module for n, module in chosen.items() if n not in refused}, refused
+    for name in refused:
+        del chosen[name]
+    return chosen, refused
 
 
 def _shared(model: nn.Module) -> dict[str, str]:

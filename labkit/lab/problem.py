@@ -98,9 +98,9 @@ def load_problem(
     )
     if isinstance(train, Text):
         raise DataError(f"{dataset} is a text, but rows with targets are needed")
-    n = len(train.targets) - min(int(len(train.targets) * tune), MOST_JUDGES)
-    kept = rows(train, slice(n, None)) if tune else None
-    fit = rows(train, slice(min(n, samples or n)))
+    count = len(train.targets) - min(int(len(train.targets) * tune), MOST_JUDGES)
+    kept = rows(train, slice(count, None)) if tune else None
+    fit = rows(train, slice(min(count, samples or count)))
     return Problem(fit, rows(test, slice(MOST_JUDGES)), kept)
 
 
@@ -140,16 +140,16 @@ def with_noise(
     check_options({"input_noise": input_noise, "label_noise": label_noise}, NOISE)
     X, y = problem.fit.inputs, problem.fit.targets
     if input_noise:
-        g = seeded(seed, X.device)
+        generator = seeded(seed, X.device)
         X = X + float(input_noise) * torch.randn(
-            X.shape, generator=g, device=X.device
+            X.shape, generator=generator, device=X.device
         ).to(X)
     if label_noise:
-        g, count = seeded(seed, y.device), len(y)
+        generator, count = seeded(seed, y.device), len(y)
         numbers = y.is_floating_point()
         labels = torch.arange(count, device=y.device) if numbers else y
         classes = count if numbers else problem.classes
-        drawn = noisy_labels(labels, label_noise, g, classes)
+        drawn = noisy_labels(labels, label_noise, generator, classes)
         y = y[drawn] if numbers else drawn
     return replace(problem, fit=replace(problem.fit, inputs=X, targets=y))
 
@@ -190,8 +190,10 @@ def disturb(
 
     ``level`` is asked at each backward pass, so that a knob may be turned in between.
     """
-    for p in model.parameters():
-        p.register_hook(lambda gradient: disturbed(gradient, level(), generator))
+    for parameter in model.parameters():
+        parameter.register_hook(
+            lambda gradient: disturbed(gradient, level(), generator)
+        )
 
 
 def percent(outputs: Tensor, labels: Tensor) -> float:

@@ -107,7 +107,9 @@ def _to_its_end(looks: Iterator[Mapping | None]) -> Iterator[dict | None]:
             last = look or last
             yield look and {"failed": ""} | dict(look)
     except FAILURES as error:
-        kept = {key: v if key in CLOCKS else math.nan for key, v in last.items()}
+        kept = {
+            key: value if key in CLOCKS else math.nan for key, value in last.items()
+        }
         yield kept | {"failed": str(error) or type(error).__name__}
 
 

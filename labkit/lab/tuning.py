@@ -25,11 +25,11 @@ from labkit.lab.race import Runner
 
 ENDS = Range(
     "two numbers (low, high) with 0 < low <= high",
-    lambda v: (
-        isinstance(v, Sequence)
-        and len(v) == 2
-        and all(POSITIVE.holds(each) for each in v)
-        and v[0] <= v[1]
+    lambda value: (
+        isinstance(value, Sequence)
+        and len(value) == 2
+        and all(POSITIVE.holds(each) for each in value)
+        and value[0] <= value[1]
     ),
 )
 TUNING_SEED = 1000  # the first seed of tuning; races count from 0
@@ -147,8 +147,10 @@ class Comparison:
         """
         chosen = values.items()
         if noise.get("gradient_noise"):
-            chosen = [(k, v) for k, v in chosen if self.rules[k].gradients]
-        return {label: self.runner(label, v, **noise) for label, v in chosen}
+            chosen = [
+                (label, own) for label, own in chosen if self.rules[label].gradients
+            ]
+        return {label: self.runner(label, own, **noise) for label, own in chosen}
 
 
 def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:

@@ -33,7 +33,7 @@ LAYER_OPTIONS = {
 }
 OPTIONS = LAYER_OPTIONS | {
     "on_failure": one_of(("raise", "reset")),
-    "max_grad_norm": optional(number("> 0", lambda v: v > 0)),
+    "max_grad_norm": optional(number("> 0", lambda value: value > 0)),
     "max_fan_in": COUNT,
 }
 DTYPES = torch.float32, torch.float64

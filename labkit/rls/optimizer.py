@@ -226,7 +226,11 @@ class RLS(torch.optim.Optimizer):
                 taken, number = finite & each.sound, each.state["step"] + 1
                 if not known or taken:
                     kept = each.block.tensors() | each.state
-                    new = kept if known else {k: v.clone() for k, v in kept.items()}
+                    new = (
+                        kept
+                        if known
+                        else {name: value.clone() for name, value in kept.items()}
+                    )
                     theta = Block(each.block.name, new["weight"], new.get("bias"))
                     self.advance(each, theta, new, clip)
                     new["step"].copy_(number)
@@ -291,7 +295,9 @@ class RLS(torch.optim.Optimizer):
         known = [block for block in self.blocks if block.weight in self.state]
         noted = [self.state[block.weight]["failed_at"] for block in known]
         first = torch.stack(noted).tolist() if noted else []
-        failed = [(s, b.name) for s, b in zip(first, known, strict=True) if s]
+        failed = [
+            (step, block.name) for step, block in zip(first, known, strict=True) if step
+        ]
         if failed:
             step, name = min(failed)
             what = "h is not finite or below forgetting, or a gradient is not finite"

@@ -36,7 +36,10 @@ class Resumable:
     def state_dict(self) -> dict:
         """Return copies of the attributes that change, and of the random stream."""
         values = {name: getattr(self, name) for name in self.carried}
-        kept = {k: v.clone() if torch.is_tensor(v) else v for k, v in values.items()}
+        kept = {
+            name: value.clone() if torch.is_tensor(value) else value
+            for name, value in values.items()
+        }
         if self.generator is not None:
             kept["generator"] = self.generator.get_state()
         return kept

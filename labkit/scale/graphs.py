@@ -122,7 +122,7 @@ class Replayed:
         now = self._own()
         for name, place in places.items():
             new = now[name]
-            if any(now[k] is place and other is new for k, other in places.items()):
+            if any(now[key] is place and other is new for key, other in places.items()):
                 continue  # where it was, or two have exchanged their places
             if not name.startswith("_"):
                 place.copy_(new)
@@ -137,7 +137,7 @@ class Replayed:
     def _own(self) -> dict[str, Tensor]:
         """Return the learner's tensors by name."""
         own = vars(self.learner) if self.learner else {}
-        return {name: v for name, v in own.items() if isinstance(v, Tensor)}
+        return {name: value for name, value in own.items() if isinstance(value, Tensor)}
 
     def _kept(self) -> list[Tensor]:
         """Return all tensors that a step finds as the step before has left them."""
@@ -147,7 +147,7 @@ class Replayed:
         weights = [weight for group in groups for weight in group["params"]]
         values = [value for own in state.values() for value in own.values()]
         tensors = [value for value in values if isinstance(value, Tensor)]
-        own = [v for name, v in self._own().items() if not name.startswith("_")]
+        own = [value for name, value in self._own().items() if not name.startswith("_")]
         return [*own, *weights, *tensors]
 
     def _form(self, given: Sequence[Tensor]) -> tuple[Hashable, ...]:

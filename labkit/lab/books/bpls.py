@@ -27,7 +27,11 @@ from labkit.lab.race import race_rows
 
 ONE_OUTPUT = "one output"  # interpretation (5f), its first output
 NAMES = (*bpls.INTERPRETATIONS, ONE_OUTPUT)
-INVERTIBLE = tuple(a.name for a in bpls.ACTIVATIONS.values() if a.inverse is not None)
+INVERTIBLE = tuple(
+    activation.name
+    for activation in bpls.ACTIVATIONS.values()
+    if activation.inverse is not None
+)
 
 
 def interpretation_of(name: str) -> str | int:
@@ -75,15 +79,15 @@ def walk_rows(knobs: Any, load: Callable[[], Problem]) -> Iterator[dict]:
     try:
         for record in bpls.train(*settings.data, weights, acts, settings):
             X, y = settings.data
-            step, i = record.step, record.layer - 1
-            f = record.samples / len(y)  # all in the first walk, then the misses
-            (W,) = blend(weights[i : i + 1], (record.W,), f)
-            current = (*current[:i], W, *current[i + 1 :])
-            place = "output" if i else "input"
+            step, index = record.step, record.layer - 1
+            share = record.samples / len(y)  # all in the first walk, then the misses
+            (W,) = blend(weights[index : index + 1], (record.W,), share)
+            current = (*current[:index], W, *current[index + 1 :])
+            place = "output" if index else "input"
             row = {"step": step, "walk": record.walk, "layer": place}
             row |= {"rows": record.samples, f"condition {place}": record.condition}
             row[f"cosine {place}"] = record.cosine
-            if i:
+            if index:
                 row["overshoot"] = round(record.overshoot, 4)
                 row["clamped"] = 100 * record.clamped
             row["accuracy so far"] = percent(bpls.scores(X, current, acts), y)

@@ -148,12 +148,12 @@ def right(weights: Sequence[float], wanted: float) -> np.ndarray:
 
 def picture(now: Pair | None, before: Pair | None) -> dict:
     """Draw the two neurons' values on the left and what is missing on the right."""
-    r = rounded_up(abs(now.missing(now.values[NOW])) if now else 1.0, 0.1)
+    reach = rounded_up(abs(now.missing(now.values[NOW])) if now else 1.0, 0.1)
     figure = planes(
         ["Values of the two hidden neurons", "Missing from the output"],
         ["first neuron", ""],
         ["second neuron", ""],
-        [LIMITS, ((-0.5, 3.5), (-1.2 * r, 1.2 * r))],
+        [LIMITS, ((-0.5, 3.5), (-1.2 * reach, 1.2 * reach))],
         caption=CAPTION,
         widths=[0.58, 0.42],
     )

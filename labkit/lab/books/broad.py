@@ -76,7 +76,9 @@ def shared(
     dtype: torch.dtype = torch.float64,
 ) -> SharedColumns:
     """Return the columns of a start and room for ``most`` more."""
-    parts = [(p.inputs.to(dtype), p.targets) for p in (problem.fit, problem.test)]
+    parts = [
+        (part.inputs.to(dtype), part.targets) for part in (problem.fit, problem.test)
+    ]
     columns = SharedColumns(*parts, START + most, seed=seed)
     columns.add(Update(10), Update(extra=START - 10))
     return columns
@@ -113,8 +115,8 @@ def growth_rows(
         for record in records:
             kind = kinds[record.solver]
             if record.lost is not None:
-                k = record.columns
-                notes.append(f"{record.solver} ended at {k} columns: {record.lost}")
+                width = record.columns
+                notes.append(f"{record.solver} ended at {width} columns: {record.lost}")
                 continue
             row[f"accuracy {kind}"] = record.score
             row[f"residual {kind}"] = record.residual
@@ -126,7 +128,9 @@ _KINDS = {"exact": "ridge solver", "greville": "Greville solver"}
 
 def _status(row: Mapping) -> str:
     scores = {label: row.get(f"accuracy {kind}") for kind, label in _KINDS.items()}
-    parts = [f"{label} {x:.1f} %" for label, x in scores.items() if x is not None]
+    parts = [
+        f"{label} {score:.1f} %" for label, score in scores.items() if score is not None
+    ]
     note = [row["note"]] if "note" in row else []
     return "; ".join([f"{row['step']} columns", *parts, *note])
 

@@ -24,7 +24,9 @@ from labkit.lab.panels.figures.planes import (
 from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
 
 RULES = {"ridge solver": "r-inv", "Greville solver": "orig"}  # differ by one term
-OLD, TARGET = (torch.tensor([x], dtype=torch.float64).T for x in ([1, 0], [1, 0.5]))
+OLD, TARGET = (
+    torch.tensor([values], dtype=torch.float64).T for values in ([1, 0], [1, 0.5])
+)
 NEW = COLOURS[4]  # of columns that join
 UPDATES = 6
 LOW = -0.4  # ends of the plane
@@ -129,7 +131,7 @@ def picture(now: Columns | None, before: Columns | None) -> dict:
     )
     if before:
         gap = (np.nan, np.nan)
-        pale = [(*(u.fit for u in run), gap) for run in before.runs.values()]
+        pale = [(*(update.fit for update in run), gap) for run in before.runs.values()]
         put(figure, 0, [path(np.vstack(pale), GHOST, EARLIER)])
     if now:
         near = ellipse(TARGET[:, 0], np.eye(2), NEAR, INK, "within 0.2 of the target")

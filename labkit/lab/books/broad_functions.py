@@ -80,7 +80,9 @@ def function_rows(knobs: Any) -> Iterator[dict]:
     points, A, B = drawn(knobs)
     A, Y = torch.tensor(A), torch.tensor(points[:, 1:])
     solvers, old, k = {name: SOLVERS[name] for name in ("chol-1", "orig")}, 0, FIRST
-    states = {n: s.start(A[:, :k], Y, knobs.ridge) for n, s in solvers.items()}
+    states = {
+        name: solver.start(A[:, :k], Y, knobs.ridge) for name, solver in solvers.items()
+    }
     note = ""
     for step in range(1, JOINS + 2):
         for name in list(solvers) if old else ():
@@ -90,7 +92,10 @@ def function_rows(knobs: Any) -> Iterator[dict]:
             except NotPositiveDefinite as error:  # its fit stays where it is
                 note += f"; {name} ended: {error}"
                 del solvers[name]
-        fits = {n: B[:, : len(s.W)] @ s.W.numpy()[:, 0] for n, s in states.items()}
+        fits = {
+            name: B[:, : len(state.W)] @ state.W.numpy()[:, 0]
+            for name, state in states.items()
+        }
         ridge, greville = (rms(fit - curve(X)) for fit in fits.values())
         row = {"step": step, "columns": k, "error ridge": ridge}
         row |= {"error greville": greville, "apart": rms(np.subtract(*fits.values()))}

@@ -104,12 +104,16 @@ class Regions(NamedTuple):
 
 def spirals() -> Problem:
     """Make rows with two inputs, in as many arms of a spiral as there are classes."""
-    g = seeded(0)
+    generator = seeded(0)
 
     def part() -> Labelled:
         y = torch.arange(ROWS) % ARMS
         r = torch.linspace(0.1, 1, ROWS // ARMS).repeat_interleave(ARMS)
-        turn = 2 * math.pi * y / ARMS + 3.5 * r + 0.15 * torch.randn(ROWS, generator=g)
+        turn = (
+            2 * math.pi * y / ARMS
+            + 3.5 * r
+            + 0.15 * torch.randn(ROWS, generator=generator)
+        )
         X = 2 * r[:, None] * torch.stack([turn.cos(), turn.sin()], 1)
         arms = tuple(f"arm {i + 1}" for i in range(ARMS))  # a minibatch may lack one
         return Labelled("spirals", X, y, classes=arms)
@@ -143,7 +147,10 @@ def regions(
     """
     return Regions(
         {label: class_cells(rule(PLANE)) for label, rule in outputs.items()},
-        {k: wrong(rule(test.inputs), test.targets) for k, rule in outputs.items()},
+        {
+            label: wrong(rule(test.inputs), test.targets)
+            for label, rule in outputs.items()
+        },
         X[-SHOWN:].numpy(),
         y[-SHOWN:].numpy(),
     )
@@ -165,16 +172,23 @@ def race_rows(knobs: RaceKnobs, *, rules: Sequence[str] = ALL) -> Iterator[dict]
     # Each row by itself, as of images, would leave one bit of two inputs.
     values["broad"] |= {"scaling": "feature"}
     fit = problem.fit
-    models = {k: network(fit, HIDDEN, seed) for k in rules if k not in SOLVED}
-    steps = {k: step_of(k, model, values[k], fit, seed) for k, model in models.items()}
+    models = {
+        label: network(fit, HIDDEN, seed) for label in rules if label not in SOLVED
+    }
+    steps = {
+        label: step_of(label, model, values[label], fit, seed)
+        for label, model in models.items()
+    }
     for label, model in models.items():
         if label != NEWTON:
             disturb(model, lambda: knobs.gradient_noise, seeded(seed + 2))
-    g, latest = seeded(seed), {}
+    generator, latest = seeded(seed), {}
     X_read, y_read = fit.inputs[:0], fit.targets[:0]
     for step in count(1):
-        X, y = draw(fit, knobs, g)
-        X_read, y_read = (torch.cat(p)[-WINDOW:] for p in ((X_read, X), (y_read, y)))
+        X, y = draw(fit, knobs, generator)
+        X_read, y_read = (
+            torch.cat(pair)[-WINDOW:] for pair in ((X_read, X), (y_read, y))
+        )
         for label in list(steps):
             try:
                 steps[label](X, y)
@@ -182,7 +196,9 @@ def race_rows(knobs: RaceKnobs, *, rules: Sequence[str] = ALL) -> Iterator[dict]
                 del steps[label]
         if step % EVERY == 1 and len(y_read.unique()) == problem.classes:
             read = replace(fit, inputs=X_read, targets=y_read)
-            latest = solved(read, {k: values[k] for k in rules if k in SOLVED}, seed)
+            latest = solved(
+                read, {label: values[label] for label in rules if label in SOLVED}, seed
+            )
         now = regions(
             {label: models[label] for label in steps} | latest,
             problem.test,
@@ -216,12 +232,14 @@ def step_of(
     return step
 
 
-def draw(fit: Labelled, knobs: RaceKnobs, g: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw(
+    fit: Labelled, knobs: RaceKnobs, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Draw a fresh minibatch with fresh noise."""
-    chosen = torch.randint(len(fit.targets), (knobs.batch,), generator=g)
+    chosen = torch.randint(len(fit.targets), (knobs.batch,), generator=generator)
     X, y = fit.inputs[chosen], fit.targets[chosen]
-    X = X + knobs.input_noise * torch.randn(X.shape, generator=g)
-    return X, noisy_labels(y, knobs.label_noise, g, fit.outputs)
+    X = X + knobs.input_noise * torch.randn(X.shape, generator=generator)
+    return X, noisy_labels(y, knobs.label_noise, generator, fit.outputs)
 
 
 def solved(
@@ -275,8 +293,8 @@ def picture(
     made["modebar"] = {"orientation": "v"}  # beside the planes, off their titles
     for name, size in (("xaxis", wide), ("yaxis", high)):
         made[name] = PLAIN | {"range": [-0.5, size - 0.5], "showticklabels": False}
-    for i, label in enumerate(rules):
-        left, low = _corner(i, rules)
+    for index, label in enumerate(rules):
+        left, low = _corner(index, rules)
         corner = {"x": left / wide, "y": (low + SIDE) / high}
         corner |= {"xanchor": "left", "yanchor": "bottom"}
         title = panel_title(_title(label, now, before), corner)
@@ -288,9 +306,9 @@ def picture(
     return figure
 
 
-def _corner(i: int, rules: Sequence[str]) -> tuple[int, int]:
+def _corner(index: int, rules: Sequence[str]) -> tuple[int, int]:
     """Return the lower left cell of a rule's plane: column and row in the map."""
-    line, column = divmod(i, ACROSS)
+    line, column = divmod(index, ACROSS)
     below = (len(rules) - 1) // ACROSS - line
     return column * (SIDE + GAP), below * (SIDE + ABOVE)
 
@@ -309,12 +327,12 @@ def _planes(now: Regions, rules: Sequence[str], shape: tuple[int, int]) -> list[
     classes, points = np.zeros(shape, dtype=np.uint8), []
     inside = (np.abs(now.points) <= WIDE).all(1)
     cells = (now.points[inside] + WIDE) * ((SIDE - 1) / (2 * WIDE))
-    for i, label in enumerate(rules):
-        left, low = corner = _corner(i, rules)
+    for index, label in enumerate(rules):
+        left, low = corner = _corner(index, rules)
         points.append(cells + np.array(corner))
         if label in now.classes:
             classes[low : low + SIDE, left : left + SIDE] = now.classes[label] + 1
-    colours = [TINTS[y] for y in now.labels[inside]] * len(rules)
+    colours = [TINTS[arm] for arm in now.labels[inside]] * len(rules)
     shown = class_map(classes, (NOTHING, *TINTS))
     return [shown, dots(np.concatenate(points), colours, size=4)]
 

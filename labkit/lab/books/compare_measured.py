@@ -83,8 +83,8 @@ def at_best_values(
     errors = Race(pd.DataFrame(looks)).last()["error"].fillna(math.inf).tolist()
     chosen, words = {}, {}
     for label in rules:
-        indices = [i for i, (name, _) in enumerate(tried) if name == label]
-        chosen[label] = tried[min(indices, key=lambda i: errors[i])][1]
+        indices = [index for index, (name, _) in enumerate(tried) if name == label]
+        chosen[label] = tried[min(indices, key=lambda index: errors[index])][1]
         values = chosen[label].items()
         words[label] = ", ".join(f"{name} {value:.3g}" for name, value in values)
     for look in race_rows(task.runners(chosen), seeds=seeds):

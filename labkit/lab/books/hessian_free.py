@@ -85,8 +85,10 @@ def training_rows(settings: object, load: Callable[[], Images]) -> Iterator[dict
     """
     problem = load()
     training, images = Training(problem, settings), problem.test.inputs[:IMAGES]
-    net, g = training.net, torch.Generator().manual_seed(settings.seed)
-    noise = torch.randn(images.shape, generator=g, dtype=images.dtype).to(images)
+    net, generator = training.net, torch.Generator().manual_seed(settings.seed)
+    noise = torch.randn(images.shape, generator=generator, dtype=images.dtype).to(
+        images
+    )
     step = 0
     while True:
         training.turn(settings)
@@ -118,13 +120,13 @@ _FIELDS = (
 _HALVED = ("batch_error", "batch_error_after", "validation_error", "test_error")
 
 
-def _as_row(r: hf.Record) -> dict:
+def _as_row(record: hf.Record) -> dict:
     """Return a record's numbers."""
-    row = {name: getattr(r, name) for name in _FIELDS}
-    row |= {name: getattr(r, name) / 2 for name in _HALVED}
-    row["rho"] = r.rho if math.isfinite(r.rho) else math.nan
+    row = {name: getattr(record, name) for name in _FIELDS}
+    row |= {name: getattr(record, name) / 2 for name in _HALVED}
+    row["rho"] = record.rho if math.isfinite(record.rho) else math.nan
     for reason in ("variance", "stalled"):
-        row[f"next, {reason}"] = r.n_next if r.grew == reason else math.nan
+        row[f"next, {reason}"] = record.n_next if record.grew == reason else math.nan
     return row
 
 
@@ -195,7 +197,7 @@ def freeze(training: Training, size: int, damping: float) -> hf.Subproblem:
     damping : float, lambda
     """
     batch, _ = draw(training.problem.fit.inputs, None, size, generator=seeded(500))
-    weights = tuple(p.detach().clone() for p in training.net.parameters())
+    weights = tuple(weight.detach().clone() for weight in training.net.parameters())
     point = hf.linearise(training.net, batch, weights=weights)
     scale = hf.diagonal_preconditioner(
         point, "random_signs", damping=damping, generator=seeded(0, batch.device)

@@ -89,10 +89,12 @@ def data(seed: int, noise: float) -> tuple[Tensor, Tensor, Tensor]:
 
     Their numbers are (1 + OTHERS, n), and each order begins with a batch.
     """
-    g, f64 = seeded(seed), torch.float64
-    X = torch.randn(ROWS, 2, generator=g, dtype=f64) @ torch.tensor(MIX, dtype=f64)
+    generator, f64 = seeded(seed), torch.float64
+    X = torch.randn(ROWS, 2, generator=generator, dtype=f64) @ torch.tensor(
+        MIX, dtype=f64
+    )
     Y = output(X, torch.tensor([TRUE], dtype=f64))
-    Y = Y + noise * torch.randn(ROWS, 1, generator=g, dtype=f64)
+    Y = Y + noise * torch.randn(ROWS, 1, generator=generator, dtype=f64)
     orders = torch.rand(1 + OTHERS, ROWS, generator=seeded(seed)).argsort(1)
     return X, Y, orders
 
@@ -174,8 +176,8 @@ def picture(now: Bowl | None, before: Bowl | None) -> dict:
 def _weights(now: Bowl) -> list[dict]:
     ticks = np.linspace(-WIDE, WIDE, GRID)
     edges = [
-        level_line(now, i, OTHER, "other batches' bowls", width=1)
-        for i in range(1, DRAWN + 1)
+        level_line(now, index, OTHER, "other batches' bowls", width=1)
+        for index in range(1, DRAWN + 1)
     ]
     gap = [now.lowest[0], now.guess] if (now.guess != START).any() else []
     return [

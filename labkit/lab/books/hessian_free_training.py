@@ -112,15 +112,15 @@ class Images(Problem):
         seed : int, of the weights, and then of the batches
         options : of :class:`~labkit.hessian_free.Autoencoder`
         """
-        X, g = self.fit.inputs, torch.Generator().manual_seed(seed)
+        X, generator = self.fit.inputs, torch.Generator().manual_seed(seed)
         net = hf.Autoencoder(
             hf.mirrored(self.setting.encoder),
             incoming=self.setting.incoming,
-            generator=g,
+            generator=generator,
             dtype=X.dtype,
             **options,
         )
-        return net.to(X.device), g
+        return net.to(X.device), generator
 
 
 def setting_of(data: str, published: bool = False) -> PaperSetting:
@@ -199,7 +199,7 @@ class Training:
     def __init__(self, problem: Images, knobs: object, steps: int | None = None):
         self.problem = problem
         X, valid, test = problem.parts.values()
-        (self.net, g), setting = problem.network(knobs.seed), problem.setting
+        (self.net, generator), setting = problem.network(knobs.seed), problem.setting
         self.optimizer = hf.HessianFree(
             self.net,
             damping=knobs.damping,
@@ -221,7 +221,7 @@ class Training:
             batch_size=min(knobs.batch_size, self.settings.max_batch_size),
             settings=self.settings,
             steps=steps,
-            generator=g,
+            generator=generator,
         )
 
     def turn(self, knobs: object) -> None:

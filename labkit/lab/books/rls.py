@@ -99,10 +99,13 @@ class Ellipse(NamedTuple):
 
 def data(knobs: EllipseKnobs) -> tuple[Tensor, Tensor]:
     """Return inputs (n, 2), their mean on the diagonal, and noisy targets (n, 1)."""
-    g = seeded(knobs.seed)
-    X = torch.randn(POINTS, 2, generator=g) * torch.tensor([1.0, 0.6]) + knobs.mean
+    generator = seeded(knobs.seed)
+    X = (
+        torch.randn(POINTS, 2, generator=generator) * torch.tensor([1.0, 0.6])
+        + knobs.mean
+    )
     y = X @ torch.tensor([TRUE]).T
-    return X, y + knobs.noise * torch.randn(POINTS, 1, generator=g)
+    return X, y + knobs.noise * torch.randn(POINTS, 1, generator=generator)
 
 
 def surface(X: Tensor, y: Tensor) -> np.ndarray:
@@ -115,14 +118,14 @@ def surface(X: Tensor, y: Tensor) -> np.ndarray:
 
 def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
     """Yield one row per step, with both rules on the same minibatch."""
-    (X, y), g, step = data(knobs), seeded(knobs.seed), 0
+    (X, y), generator, step = data(knobs), seeded(knobs.seed), 0
     loss, rate, k = surface(X, y), knobs.lr, knobs.mean_weight
     start = place_of("start", knobs.start, BESIDE)
     theta, P = torch.tensor(start[None], dtype=X.dtype), torch.eye(2)
     weights = {"SGD": theta.clone(), "RLS": theta}  # the last lies above
     paths = {name: at.numpy().copy() for name, at in weights.items()}
     while True:
-        for rows in torch.randperm(POINTS, generator=g).split(BATCH):
+        for rows in torch.randperm(POINTS, generator=generator).split(BATCH):
             step, x_mean, P_before = step + 1, X[rows].mean(0), P.clone()
             slope, other = (
                 gradient(weights[name], X[rows], y[rows]) for name in ("RLS", "SGD")

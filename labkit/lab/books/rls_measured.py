@@ -114,7 +114,7 @@ def spectrum(
     for block in blocks:
         P = training.rls.state[block.weight]["P"].cpu()
         values, vectors = torch.linalg.eigh(P)
-        below = {f"below {x}": int((values < x).sum()) for x in LIMITS}
+        below = {f"below {limit}": int((values < limit).sum()) for limit in LIMITS}
         yield {"layer": block.name, "of": len(values)} | below
         if block is first:
             mean, off = problem.fit.inputs.mean(0).cpu(), vectors[:-1, 0]  # the least
@@ -150,7 +150,7 @@ def images(rows: pd.DataFrame) -> Figure:
 def switched_off(rows: pd.DataFrame) -> pd.DataFrame:
     """Return how many eigenvalues of each layer's P are below three values."""
     layers = rows.dropna(subset="layer").groupby("layer", sort=False)
-    return layers[["of", *(f"below {x}" for x in LIMITS)]].mean()
+    return layers[["of", *(f"below {limit}" for limit in LIMITS)]].mean()
 
 
 SPECTRUM = Measurement(

@@ -72,7 +72,8 @@ class SequenceClassifier(nn.Module):
         self.embedding = vocabulary and nn.Embedding(vocabulary, inputs)
         widths = [inputs, *[hidden] * layers]
         self.layers = nn.ModuleList(
-            cell(n, m, batch_first=True) for n, m in pairwise(widths)
+            cell(input_size, hidden_size, batch_first=True)
+            for input_size, hidden_size in pairwise(widths)
         )
         self.head = nn.Linear(hidden, classes)
 
@@ -215,8 +216,12 @@ def make_training(
     hybrid, layers = kind == "HRLS", trainable(model)
     layers = layers[:-1] if hybrid else layers
     rls = KINDS[kind](model, layers=layers, lr=lr, max_grad_norm=clip, **options)
-    trained = {id(p) for group in rls.param_groups for p in group["params"]}
-    rest = [p for p in model.parameters() if id(p) not in trained]
+    trained = {
+        id(parameter) for group in rls.param_groups for parameter in group["params"]
+    }
+    rest = [
+        parameter for parameter in model.parameters() if id(parameter) not in trained
+    ]
     optimizer = Hybrid(rls, adam(rest)) if rest else rls
     loss = cross_entropy if hybrid else loss_one_hot
     return TrainingSetup(optimizer, loss, None)
@@ -224,4 +229,4 @@ def make_training(
 
 def trainable(model: nn.Module) -> list[str]:
     """Return the names of the layers that RLS can train."""
-    return [name for name, m in model.named_modules() if type(m) in TRAINABLE]
+    return [name for name, module in model.named_modules() if type(module) in TRAINABLE]

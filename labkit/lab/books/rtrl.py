@@ -168,14 +168,14 @@ def picture(now: Clouds | None, before: Clouds | None) -> dict:
         [f"{name}{number}" for name, number in zip(names, noise, strict=True)],
         ["along the exact gradient"] * 3,
         ["along the largest noise across it", "", ""],
-        [((1 - r, 1 + r), (-r, r)) for r in reach],
+        [((1 - half, 1 + half), (-half, half)) for half in reach],
         caption=CAPTION,
         square=True,
     )
     if before:
         put(figure, 0, [_spread(before.points[0], 1.0, GHOST, EARLIER)])
-    for i, colour in enumerate(NOISY.values() if now else ()):
-        points, share = now.points[i], DRAWS**-0.5
+    for plane, colour in enumerate(NOISY.values() if now else ()):
+        points, share = now.points[plane], DRAWS**-0.5
         drawn = [
             dots(points, colour, opacity=0.45, size=4),
             _spread(points, 1.0, colour, dash="dot"),
@@ -183,7 +183,7 @@ def picture(now: Clouds | None, before: Clouds | None) -> dict:
             _spread(points, share, MEAN, "their mean, 95 %"),
             dots(points.mean(0), MEAN, size=5),
         ]
-        put(figure, i, drawn)
+        put(figure, plane, drawn)
     return figure
 
 
@@ -258,13 +258,13 @@ class Water(NamedTuple):
 def water_rows(knobs: WaterKnobs) -> Iterator[dict]:
     """Yield one row for each draw of the signs."""
     d = torch.tensor([getattr(knobs, bar) for bar in BARS], dtype=torch.float64)
-    g, rank, total = seeded(knobs.seed), knobs.rank, torch.zeros(())
+    generator, rank, total = seeded(knobs.seed), knobs.rank, torch.zeros(())
     falling = d.argsort(descending=True, stable=True)
     place, bars = falling.argsort(), d[falling]
     level = float(water_level(bars, rank)) if rank < len(d) else 0.0  # all are kept
     theorem = float(minimum_variance(bars, rank))
     for step in count(1):
-        signs = random_signs(d.shape, d, g)
+        signs = random_signs(d.shape, d, generator)
         L, R = optimal_low_rank(torch.diag(bars), rank, signs[falling])
         drawn = (L @ R.mT)[place][:, place]
         total = total + drawn
@@ -313,7 +313,7 @@ def water_picture(now: Water | None, before: Water | None) -> dict:
             heat |= {"zmax": TALL, "zmin": -TALL, "showscale": False}
             put(figure, plane, [heat | {"x": AT, "y": AT}])
     if before:
-        put(figure, 0, [path([(x, before.level) for x in EDGES], GHOST, EARLIER)])
+        put(figure, 0, [path([(edge, before.level) for edge in EDGES], GHOST, EARLIER)])
     return figure
 
 
@@ -323,7 +323,7 @@ def _bars(now: Water) -> list[dict]:
     for name, which, tint in kept_and_mixed:
         look = {"type": "bar", "width": 0.8, "name": name, "marker": {"color": tint}}
         drawn.append(look | {"x": AT[which], "y": now.d[which]})
-    level = path([(x, now.level) for x in EDGES], INK, "water level", dash="dash")
+    level = path([(edge, now.level) for edge in EDGES], INK, "water level", dash="dash")
     return [*drawn, level, handles(np.c_[AT, now.d], "bars")]
 
 

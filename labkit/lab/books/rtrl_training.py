@@ -64,9 +64,9 @@ def new_network(
 ) -> Network:
     """Make an untrained recurrent highway network with weights from N(0, 0.01^2)."""
     options = {"device": device, "dtype": dtype}
-    g = torch.Generator(device or "cpu").manual_seed(seed)
-    cell = RHNCell(inputs, hidden, generator=g, **options)
-    return Network(cell, Readout(hidden, inputs, generator=g, **options))
+    generator = torch.Generator(device or "cpu").manual_seed(seed)
+    cell = RHNCell(inputs, hidden, generator=generator, **options)
+    return Network(cell, Readout(hidden, inputs, generator=generator, **options))
 
 
 BATCH = 32  # streams of the text
@@ -140,6 +140,6 @@ def noise_numbers(learner: Learner, drawn: Tensor, truth: Tensor) -> dict[str, f
     d, Y, rank = learner.spectrum, learner.mixing, learner.rank
     size = d.square().sum(-1).mean().clamp_min(1e-300)
     error = (Y @ Y.mT - torch.diag_embed(d)).square().sum((-2, -1)).mean()
-    row |= {f"d{i}": float(v) for i, v in enumerate(d[0], start=1)}
+    row |= {f"d{i}": float(value) for i, value in enumerate(d[0], start=1)}
     row |= {"level": float(water_level(d[:1], rank)), "drawn": float(error / size)}
     return row | {"theorem": float(minimum_variance(d, rank).mean() / size)}

@@ -98,8 +98,8 @@ def descend(
     model = make(fit, sizes.hidden, seed)
     if gradient_noise:
         made = clipped_outside(training, model, values)
-        g = seeded(seed + 2, fit.inputs.device)
-        disturb(model, lambda: gradient_noise, g)
+        generator = seeded(seed + 2, fit.inputs.device)
+        disturb(model, lambda: gradient_noise, generator)
     else:
         made = training(model, clip=CLIP, **values)
     N, batch = len(fit.inputs), min(sizes.batch, len(fit.inputs))
@@ -174,7 +174,9 @@ class Together(torch.optim.Optimizer):
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         groups = (group for part in parts for group in part.param_groups)
-        super().__init__([p for group in groups for p in group["params"]], {})
+        super().__init__(
+            [parameter for group in groups for parameter in group["params"]], {}
+        )
         self.parts = parts
 
     def step(self, closure: None = None) -> None:
@@ -189,9 +191,13 @@ def muon(model: nn.Module, lr: float, adam_lr: float) -> Together:
     The output layer is AdamW's, as in the author's program: Muon makes the update of a
     matrix orthogonal, and that is meant for hidden layers.
     """
-    *hidden, _ = (m.weight for m in model.modules() if isinstance(m, nn.Linear))
+    *hidden, _ = (
+        module.weight for module in model.modules() if isinstance(module, nn.Linear)
+    )
     trained = set(map(id, hidden))
-    rest = [p for p in model.parameters() if id(p) not in trained]
+    rest = [
+        parameter for parameter in model.parameters() if id(parameter) not in trained
+    ]
     return Together(
         torch.optim.Muon(hidden, lr=lr), torch.optim.AdamW(rest, lr=adam_lr)
     )
@@ -221,8 +227,8 @@ def full_batch(
         optimizer.zero_grad()
         value = loss(model(fit.inputs), fit.targets)
         value.backward()
-        for p in model.parameters():
-            p.grad = p.grad.contiguous()  # torch's L-BFGS asks for it
+        for parameter in model.parameters():
+            parameter.grad = parameter.grad.contiguous()  # torch's L-BFGS asks for it
         return value
 
     for step in range(1, sizes.passes + 1):
@@ -333,10 +339,12 @@ def broad(fit: Labelled, sizes: Sizes, values: Values, seed: int) -> Looks:
     """
     from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
 
-    weights = sum(p.numel() for p in network(fit, sizes.hidden, seed).parameters())
-    n = min(weights // fit.outputs, COLUMNS) - GROUPS * NODES
-    each = max(n, 2 * GROWTHS) // 2 // GROWTHS
-    first = max(n, 2 * GROWTHS) - GROWTHS * each
+    weights = sum(
+        parameter.numel() for parameter in network(fit, sizes.hidden, seed).parameters()
+    )
+    enhancement = min(weights // fit.outputs, COLUMNS) - GROUPS * NODES
+    each = max(enhancement, 2 * GROWTHS) // 2 // GROWTHS
+    first = max(enhancement, 2 * GROWTHS) - GROWTHS * each
     numbers = fit.targets.is_floating_point()
     kind = BroadLearningRegressor if numbers else BroadLearningClassifier
     # The scaling is the paper's for images; a tuned value may replace it. Each row by

@@ -195,5 +195,9 @@ def load(
     if device is None:
         return data
     values = vars(data).items()
-    moved = {k: v.to(device) for k, v in values if isinstance(v, torch.Tensor)}
+    moved = {
+        key: value.to(device)
+        for key, value in values
+        if isinstance(value, torch.Tensor)
+    }
     return replace(data, **moved)

@@ -49,7 +49,8 @@ def load_cifar10(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
     if paths and (paths == every or find(ARCHIVE) is None):
         if paths != every:
             has, whole = (
-                sum(FILES[p].size for p in x) // _RECORD for x in (paths, every)
+                sum(FILES[path].size for path in batches) // _RECORD
+                for batches in (paths, every)
             )
             # The warning names the line of `load`'s caller.
             warnings.warn(

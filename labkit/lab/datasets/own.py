@@ -206,9 +206,9 @@ def _targets(name: str, column: "pd.Series") -> tuple[np.ndarray, tuple[str, ...
     """Return classes as indices with their names, or numbers without names."""
     import pandas as pd
 
-    what, n = f"the target {column.name!r} of {name}", len(column)
-    if n < LEAST_ROWS:
-        raise DataError(f"{name} has {n} rows; it needs {LEAST_ROWS} or more")
+    what, count = f"the target {column.name!r} of {name}", len(column)
+    if count < LEAST_ROWS:
+        raise DataError(f"{name} has {count} rows; it needs {LEAST_ROWS} or more")
     _check_whole(what, column)
     different = column.nunique()
     if different < 2:
@@ -216,12 +216,12 @@ def _targets(name: str, column: "pd.Series") -> tuple[np.ndarray, tuple[str, ...
             f"{what} has one value, {column.iloc[0]}; there is nothing to predict"
         )
     if numeric := column.dtype.kind in "iuf":
-        if different * PER_CLASS > n or (column % 1).any():
+        if different * PER_CLASS > count or (column % 1).any():
             return column.to_numpy(np.float64), ()
-    elif different == n:
+    elif different == count:
         raise DataError(
-            f"{what} has another value in each of {n:,} rows; classes occur more than "
-            "once"
+            f"{what} has another value in each of {count:,} rows; classes occur more "
+            "than once"
         )
     indices, names = pd.factorize(column, sort=True)
     return indices, tuple(f"{each:.0f}" if numeric else str(each) for each in names)

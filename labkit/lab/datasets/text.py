@@ -54,7 +54,9 @@ def in_splits(name: str, text: str, split: str) -> Text:
         for name, (start, stop) in ends.items()
     }
     # Ties go to the lower code point, so that the choice is unique.
-    counts = sorted(Counter(parts["train"]).items(), key=lambda x: (-x[1], x[0]))
+    counts = sorted(
+        Counter(parts["train"]).items(), key=lambda pair: (-pair[1], pair[0])
+    )
     symbols = (*sorted(character for character, _ in counts[:N_KEPT]), OTHER)
     return Text(name, _encode(parts[split], symbols), symbols)
 

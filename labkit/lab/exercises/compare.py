@@ -38,12 +38,12 @@ def test_error(name: str) -> float:
         optimizer = torch.optim.Adam(parameters, lr=3e-3)
     else:
         optimizer = torch.optim.SGD(parameters, lr=0.1)
-    g = torch.Generator().manual_seed(0)
-    for s in range(BEFORE + NOISY + AFTER):
-        rows = torch.randint(FIT, (BATCH,), generator=g)
-        wrong = torch.rand(BATCH, generator=g) < 0.8
-        labels = torch.randint(10, (BATCH,), generator=g)
-        noisy = wrong & (BEFORE <= s < BEFORE + NOISY)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(BEFORE + NOISY + AFTER):
+        rows = torch.randint(FIT, (BATCH,), generator=generator)
+        wrong = torch.rand(BATCH, generator=generator) < 0.8
+        labels = torch.randint(10, (BATCH,), generator=generator)
+        noisy = wrong & (BEFORE <= step < BEFORE + NOISY)
         optimizer.zero_grad()
         loss(model(X[rows]), torch.where(noisy, labels, y[rows])).backward()
         optimizer.step()
@@ -70,14 +70,14 @@ def one_of(answer: Any, _words: str) -> str:
 @cache
 def least_ranks() -> list[tuple[tuple[int], int]]:
     """Return the rows of a sequence, with the least rank at which OK has no noise."""
-    g = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     cell = LSTMCell(5, 3, dtype=torch.float64)
-    cell.weight.data.normal_(0, 0.6, generator=g)
-    xs = torch.randn(6, 1, 5, generator=g, dtype=torch.float64)
+    cell.weight.data.normal_(0, 0.6, generator=generator)
+    xs = torch.randn(6, 1, 5, generator=generator, dtype=torch.float64)
     found = []
     for T in range(2, 7):
         for rank in range(1, T + 1):
-            learner = OK(cell, batch_size=20, rank=rank, generator=g)
+            learner = OK(cell, batch_size=20, rank=rank, generator=generator)
             for x in xs[:T]:
                 learner.step(x.expand(20, -1))
             G = learner.influence()
@@ -97,11 +97,11 @@ def sign_steps() -> list[tuple[tuple[float], Tensor]]:
     """Return weight decays, with the weights after three steps by a mean's sign."""
     found = []
     for decay in (0.0, 0.3):
-        p, mean = torch.linspace(-2, 3, 7).double(), torch.zeros(7).double()
-        for s in range(3):
-            mean = 0.9 * mean + 0.1 * gradient(s)
-            p = p * (1 - LR * decay) - LR * mean.sign()
-        found.append(((decay,), p))
+        weights, mean = torch.linspace(-2, 3, 7).double(), torch.zeros(7).double()
+        for step in range(3):
+            mean = 0.9 * mean + 0.1 * gradient(step)
+            weights = weights * (1 - LR * decay) - LR * mean.sign()
+        found.append(((decay,), weights))
     return found
 
 
@@ -110,14 +110,14 @@ def stepped(answer: Any, decay: float) -> Tensor:
     if not (isinstance(answer, type) and issubclass(answer, torch.optim.Optimizer)):
         raise TypeError(f"This is {described(answer)}.")
     weights = torch.linspace(-2, 3, 7).double().split((3, 4))
-    weights = [p.clone().requires_grad_() for p in weights]
+    weights = [part.clone().requires_grad_() for part in weights]
     if decay:
         optimizer = answer(weights, lr=LR, weight_decay=decay)
     else:
         optimizer = answer(weights, lr=LR)
-    for s in range(3):
-        for p, grad in zip(weights, gradient(s).split((3, 4)), strict=True):
-            p.grad = grad
+    for step in range(3):
+        for parameter, grad in zip(weights, gradient(step).split((3, 4)), strict=True):
+            parameter.grad = grad
         optimizer.step()
     return torch.cat(weights).detach()
 

@@ -89,7 +89,7 @@ def unlike(name: str, value: Any, wanted: Any) -> str:
             return f"{name} is {described(value)}, and has to be {described(wanted)}."
         names = vars(wanted) if is_dataclass(wanted) else range(1, len(inside) + 1)
         rows = zip(names, found, inside, strict=True)
-        faults = (unlike(f"{name}, part {i},", a, b) for i, a, b in rows)
+        faults = (unlike(f"{name}, part {part},", one, two) for part, one, two in rows)
         return next(filter(None, faults), "")
     same, kind = isinstance(value, type(wanted)), f"of the type {type(wanted).__name__}"
     if isinstance(wanted, Tensor):
@@ -125,7 +125,7 @@ def most_apart(found: Tensor, wanted: Tensor) -> str:
         return f"It is {described(found)}, and has to be {described(wanted)}."
     apart = (found - wanted).abs().nan_to_num(nan=torch.inf)
     place = torch.unravel_index(apart.argmax(), apart.shape)
-    where = f" at index {[int(i) for i in place]}, from 0" if place else ""
+    where = f" at index {[int(index) for index in place]}, from 0" if place else ""
     return f"Most{where}: found {found[place]:.6g}, wanted {wanted[place]:.6g}."
 
 
@@ -190,8 +190,8 @@ class Task:
         inside = (
             f"<details><summary>Solution</summary>\n\n{self.solution}\n\n</details>"
         )
-        for i, text in reversed([*enumerate(self.hints, 1)]):
-            head = f"<details><summary>Hint {i}</summary>\n\n"
+        for number, text in reversed([*enumerate(self.hints, 1)]):
+            head = f"<details><summary>Hint {number}</summary>\n\n"
             inside = f"{head}{text}\n\n{inside}\n\n</details>"
         kind, text, *slip = (
             ("open", self.title) if is_open(answer, self.blank) else self.judge(answer)

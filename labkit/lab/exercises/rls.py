@@ -18,10 +18,10 @@ def curves_of_h() -> list[tuple[tuple[float, float, int], float]]:
     for k, size in ((0.01, 3), (0.3, 3), (0.3, 1), (100.0, 3)):
         x = torch.linspace(0.5, 1.5, 4).double() * size
         P, theta = torch.eye(4).double(), torch.zeros(1, 4).double()
-        for s in range(1, 41):
+        for step in range(1, 41):
             h = rls_step(theta, P, x, torch.zeros_like(theta), mean_weight=k)
-            if s in (1, 2, 10, 40):
-                found.append(((k, float(x @ x), s), float(h)))
+            if step in (1, 2, 10, 40):
+                found.append(((k, float(x @ x), step), float(h)))
     return found
 
 

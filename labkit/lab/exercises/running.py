@@ -31,7 +31,10 @@ def text_of(function: Callable) -> str:
     """Return the source of a step without decorators, annotations and docstring."""
     function = inspect.unwrap(function)
     signature = inspect.signature(function)
-    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    bare = [
+        parameter.replace(annotation=parameter.empty)
+        for parameter in signature.parameters.values()
+    ]
     signature = signature.replace(parameters=bare, return_annotation=bare[0].empty)
     arguments = str(signature).replace("'", '"')
     head = f"def {function.__name__}{arguments}:"
@@ -181,8 +184,10 @@ def in_words(error: BaseException, function: Callable) -> str:
     if isinstance(error, Stopped):
         head = f"Your function was stopped: {reason}. Is there a loop without an end?"
     text = linecache.getline(frame.f_code.co_filename, line, frame.f_globals).strip()
-    names = [n for n in frame.f_locals if re.search(rf"(?<!\.)\b{n}\b", text)]
-    values = ", ".join(f"`{n}` is {described(frame.f_locals[n])}" for n in names)
+    names = [name for name in frame.f_locals if re.search(rf"(?<!\.)\b{name}\b", text)]
+    values = ", ".join(
+        f"`{name}` is {described(frame.f_locals[name])}" for name in names
+    )
     parts = [head, text and f"```python\n{text}\n```", values and f"There {values}."]
     return "\n\n".join(filter(None, parts))
 

@@ -11,7 +11,7 @@ ROOMS = ("rls", "bpls", "hessian_free", "broad", "rtrl", "compare")
 
 def exercises(*rooms: str) -> dict[str, Exercise | Question]:
     """Return the exercises and questions of some papers, or of all, by name."""
-    modules = (import_module(f"labkit.lab.exercises.{r}") for r in rooms or ROOMS)
+    modules = (import_module(f"labkit.lab.exercises.{room}") for room in rooms or ROOMS)
     return {task.name: task for module in modules for task in module.TASKS}
 
 

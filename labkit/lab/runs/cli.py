@@ -90,9 +90,12 @@ def list_notebooks() -> None:
     """Show the notebooks and the parameters that they take."""
     for name, path in notebooks().items():
         typer.echo(name)
-        for p in read_parameters(path):
-            paper = "" if p.paper is None else f" (paper: {p.paper!r})"
-            typer.echo(f"  {p.name} = {p.default!r}{paper}  [{p.allowed}]  {p.help}")
+        for parameter in read_parameters(path):
+            paper = "" if parameter.paper is None else f" (paper: {parameter.paper!r})"
+            typer.echo(
+                f"  {parameter.name} = {parameter.default!r}{paper}  "
+                f"[{parameter.allowed}]  {parameter.help}"
+            )
 
 
 @app.command()
@@ -133,7 +136,9 @@ def run(
     waiting = {number: (plans[number],) for number in reversed(range(len(plans)))}
     ended = carry_out(execute, waiting, workers=jobs, attempts=1)
     if len(plans) == 1:  # in this process
-        ended = ((n, execute(plan, progress=True)) for n, plan in enumerate(plans))
+        ended = (
+            (number, execute(plan, progress=True)) for number, plan in enumerate(plans)
+        )
     failed = 0
     with contextlib.closing(ended):
         for number, result in ended:

@@ -117,7 +117,10 @@ def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
         own = SHIPPED if SHIPPED.is_dir() else HERE.parents[3] / "notebooks"
         here = Path("notebooks")
         notebook_dir = here if any(here.glob(PATTERN)) else own
-    return {p.stem[3:]: p for p in sorted(Path(notebook_dir).resolve().glob(PATTERN))}
+    return {
+        path.stem[3:]: path
+        for path in sorted(Path(notebook_dir).resolve().glob(PATTERN))
+    }
 
 
 def own_copy(notebook: Path) -> Path:
@@ -166,7 +169,9 @@ def declared(name: str) -> tuple[Path, tuple[Parameter, ...]]:
                 f"{path.name}: the parameters cell must declare "
                 f"'{key}: {kind.__name__}', which every run sets"
             )
-    return path, tuple(p for p in every if p.name not in SET_BY_RUN)
+    return path, tuple(
+        parameter for parameter in every if parameter.name not in SET_BY_RUN
+    )
 
 
 def plan_run(
@@ -197,9 +202,10 @@ def check_data(declared: Sequence[Parameter], values: Mapping[str, Value]) -> No
 
     target = values.get("target", "")
     files = [
-        values[p.name]
-        for p in declared
-        if p.names_a_file(values[p.name]) or (target and p.name == "data")
+        values[parameter.name]
+        for parameter in declared
+        if parameter.names_a_file(values[parameter.name])
+        or (target and parameter.name == "data")
     ]
     known = {path.partition("/")[0] for path in FILES}
     named = known.intersection(map(str, values.values()))

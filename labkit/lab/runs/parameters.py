@@ -248,7 +248,11 @@ def check_value(parameter: Parameter, value: Value) -> Value:
 
 
 def _unknown(name: str, parameters: tuple[Parameter, ...]) -> str:
-    close = difflib.get_close_matches(name, [p.name for p in parameters], n=1)
+    close = difflib.get_close_matches(
+        name, [parameter.name for parameter in parameters], n=1
+    )
     hint = f"; did you mean '{close[0]}'?" if close else "."
-    listed = ", ".join(f"{p.name} ({p.allowed})" for p in parameters)
+    listed = ", ".join(
+        f"{parameter.name} ({parameter.allowed})" for parameter in parameters
+    )
     return f"unknown parameter '{name}'{hint} There are: {listed}"

@@ -129,7 +129,9 @@ def sweep(
     if cluster != "local":
         check_scheduler(cluster)
     left = {
-        n: (plan, code) for n, plan in enumerate(plans) if not result_of(plan.final)
+        number: (plan, code)
+        for number, plan in enumerate(plans)
+        if not result_of(plan.final)
     }
     errors = {}
     if left:
@@ -204,7 +206,7 @@ def prepare_sweep(
         given = dict(zip(lists, chosen, strict=True))
         plan = plan_run(notebook, parameters, given, profile, out)
         plans[json.dumps(plan.values)] = plan
-    given = {str(v) for plan in plans.values() for v in plan.values.values()}
+    given = {str(value) for plan in plans.values() for value in plan.values.values()}
     request = [code_digest(notebook), versions(), profile, list(plans)]
     digest = hashlib.sha256(json.dumps(request).encode())
     for path in map(Path, sorted(given)):
@@ -255,7 +257,7 @@ def code_digest(notebook: Path) -> str:
     import nbformat
 
     cells = nbformat.read(notebook, as_version=4).cells
-    code = json.dumps([c.source for c in cells if c.cell_type == "code"])
+    code = json.dumps([cell.source for cell in cells if cell.cell_type == "code"])
     return hashlib.sha256(code.encode()).hexdigest()
 
 

@@ -65,7 +65,9 @@ def describe(figure: dict, caption: str, panels: Iterable[str]) -> Figure:
     return Figure(figure)
 
 
-def panel_text(title: str, y: str, x: str, names: Iterable[str] = ()) -> str:
+def panel_text(
+    title: str, y_title: str, x_title: str, names: Iterable[str] = ()
+) -> str:
     """Return in words what one panel shows.
 
     Examples
@@ -73,7 +75,7 @@ def panel_text(title: str, y: str, x: str, names: Iterable[str] = ()) -> str:
     >>> panel_text("Loss", "nats", "step", ["training", "test"])
     'Loss: nats against step; training; test'
     """
-    axes = " against ".join(part for part in (y, x) if part)
+    axes = " against ".join(part for part in (y_title, x_title) if part)
     text = ": ".join(part for part in (title, axes) if part)
     return "; ".join(part for part in (text, *names) if part)
 

@@ -93,8 +93,8 @@ def corner(x: float, y: float) -> dict:
 
 def above(index: int) -> dict:
     """Return what puts an annotation above a panel's corner, wherever that is moved."""
-    k = suffix(index)
-    return corner(0, 1) | {"xref": f"x{k} domain", "yref": f"y{k} domain"}
+    number = suffix(index)
+    return corner(0, 1) | {"xref": f"x{number} domain", "yref": f"y{number} domain"}
 
 
 def panel_title(text: str, at: dict, wide: float = math.inf) -> dict:
@@ -172,7 +172,7 @@ class Drawing:
         self._chosen = numbers(names)  # a name has one colour in the whole figure
         self._layout = layout(height=height)
         self._wide = INNER * (1 - BETWEEN) / (columns - BETWEEN)
-        most = max(len(wrap(p.title, int(self._wide / BOLD))) for p in panels)
+        most = max(len(wrap(panel.title, int(self._wide / BOLD))) for panel in panels)
         margin, gap = self._layout["margin"], GAP + LINE * max(most - 1, 0)
         margin["t"] += gap - GAP
         around = margin["t"] + margin["b"] + ROW * rows_of(names)
@@ -195,14 +195,14 @@ class Drawing:
         made["legend"] = LEGEND
         traces, shown = [], set()
         for index, panel in enumerate(self.panels):
-            k = suffix(index)
+            number = suffix(index)
             for trace in panel.traces(self._chosen, data):
                 legend = trace["name"] in panel.names and trace["name"] not in shown
                 shown |= {trace["name"]} if legend else set()
                 traces.append(trace | on_axes(index) | {"showlegend": legend})
             x_axis, y_axis = panel.axes()
-            made[f"xaxis{k}"] = x_axis | {"anchor": f"y{k}"}
-            made[f"yaxis{k}"] = y_axis | {"anchor": f"x{k}"}
+            made[f"xaxis{number}"] = x_axis | {"anchor": f"y{number}"}
+            made[f"yaxis{number}"] = y_axis | {"anchor": f"x{number}"}
             title = panel_title(panel.title, above(index), self._wide)
             made["annotations"].append(title)
         return {"data": traces, "layout": made}

@@ -60,15 +60,15 @@ def planes(
     made["margin"] |= {"t": 36 + LINE * most, "b": 60, "l": 60}
     made |= {"annotations": [], "uirevision": True, "legend": LEGEND}
     for i, (title, ends) in enumerate(zip(titles, limits, strict=True)):
-        k, end = suffix(i), start + shares[i]
+        number, end = suffix(i), start + shares[i]
         made["annotations"].append(panel_title(title, above(i), pixels[i]))
         x, y = axis(x_titles[i], limits=ends[0]), axis(y_titles[i], limits=ends[1])
-        x |= {"domain": [start, end], "anchor": f"y{k}", "nticks": 5}
-        y |= {"anchor": f"x{k}", "nticks": 6}
-        y |= {"scaleanchor": f"x{k}", "constrain": "range"} if square else {}
+        x |= {"domain": [start, end], "anchor": f"y{number}", "nticks": 5}
+        y |= {"anchor": f"x{number}", "nticks": 6}
+        y |= {"scaleanchor": f"x{number}", "constrain": "range"} if square else {}
         # To look for labels that stick out would take a tenth of a frame.
-        made[f"xaxis{k}"] = x | {"ticklabeloverflow": "allow"}
-        made[f"yaxis{k}"] = y | {"ticklabeloverflow": "allow"}
+        made[f"xaxis{number}"] = x | {"ticklabeloverflow": "allow"}
+        made[f"yaxis{number}"] = y | {"ticklabeloverflow": "allow"}
         start = end + gap
     words = [panel_text(*each) for each in zip(titles, y_titles, x_titles, strict=True)]
     return describe({"data": [], "layout": made}, caption, words)
@@ -170,14 +170,16 @@ def contours(x: ArrayLike, y: ArrayLike, z: ArrayLike, name: str) -> dict:
 
 def class_map(classes: ArrayLike, colours: Sequence[str]) -> dict:
     """Return a map of the classes (m, n), given by their numbers, of cells."""
-    n = len(colours)
+    count = len(colours)
     return {
         "type": "heatmap",
         "z": classes,
         "opacity": 0.35,
-        "colorscale": [[(i + end) / n, colours[i]] for i in range(n) for end in (0, 1)],
+        "colorscale": [
+            [(i + end) / count, colours[i]] for i in range(count) for end in (0, 1)
+        ],
         "zmin": -0.5,
-        "zmax": n - 0.5,
+        "zmax": count - 0.5,
         "showscale": False,
         "hoverinfo": "skip",
     }
@@ -212,4 +214,4 @@ def rounded_up(size: float, least: float = 1e-6) -> float:
     size = max(float(size), least) if np.isfinite(size) else 1.0
     power = 10.0 ** np.floor(np.log10(size))
     steps = (1, 1.5, 2, 3, 5, 7, 10)
-    return float(next(m * power for m in steps if m * power >= size * 0.999))
+    return float(next(step * power for step in steps if step * power >= size * 0.999))

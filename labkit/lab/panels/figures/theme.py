@@ -151,4 +151,4 @@ def axis(
         line |= {"nticks": 3, "tickformat": "~g"}  # else 2 and 5 are small, and alone
     if limits is None:
         return line
-    return line | {"range": [log10(v) if log else float(v) for v in limits]}
+    return line | {"range": [log10(limit) if log else float(limit) for limit in limits]}

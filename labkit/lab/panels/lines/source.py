@@ -53,7 +53,9 @@ def statement(filename: str, line: int) -> range:
 
 def tags(filename: str, line: int) -> list[str]:
     """Equation tags in the comments of a whole statement, in order."""
-    lines = (linecache.getline(filename, i) for i in statement(filename, line))
+    lines = (
+        linecache.getline(filename, number) for number in statement(filename, line)
+    )
     return list(dict.fromkeys(tag for text in lines for tag in tags_of_line(text)))
 
 
@@ -67,7 +69,10 @@ class Docstrings:
         """LaTeX by tag; a tag without an equation maps to an empty text."""
         around = [equations_of(text) for text in self._around(record)]
         wanted = tags(record.code.co_filename, record.line)
-        return {t: next((e[t] for e in around if e.get(t)), "") for t in wanted}
+        return {
+            tag: next((each[tag] for each in around if each.get(tag)), "")
+            for tag in wanted
+        }
 
     def symbol(self, record: Any, path: str) -> str:
         """LaTeX of the variable at a path; empty where no docstring has a symbol."""

@@ -58,11 +58,11 @@ def summarise(value: Any) -> Summary:
     if not isinstance(value, torch.Tensor):
         text = repr(value) if isinstance(value, _PLAIN) else ""
         return Summary(kind, text if len(text) <= TEXT else text[: TEXT - 1] + "…")
-    shape, x = tuple(value.shape), value.detach()
-    if x.is_complex() or not x.numel():
+    shape, tensor = tuple(value.shape), value.detach()
+    if tensor.is_complex() or not tensor.numel():
         return Summary(kind, "", shape)
-    least, greatest = torch.stack([x.min(), x.max()]).tolist()
-    entries = x.float().cpu().numpy().copy() if x.numel() <= MOST else None
+    least, greatest = torch.stack([tensor.min(), tensor.max()]).tolist()
+    entries = tensor.float().cpu().numpy().copy() if tensor.numel() <= MOST else None
     return Summary(kind, "", shape, float(least), float(greatest), entries)
 
 
@@ -83,17 +83,27 @@ def leaves(name: str, value: Any, depth: int = DEPTH) -> Iterator[tuple[str, Any
 
 def _opened(name, value) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        items = [(f'{name}["{k}"]', v) for k, v in value.items() if isinstance(k, str)]
+        items = [
+            (f'{name}["{key}"]', inner)
+            for key, inner in value.items()
+            if isinstance(key, str)
+        ]
     elif hasattr(value, "_fields"):  # a NamedTuple
-        items = [(f"{name}.{k}", getattr(value, k)) for k in value._fields]
+        items = [(f"{name}.{key}", getattr(value, key)) for key in value._fields]
     elif isinstance(value, list | tuple):
-        items = [(f"{name}[{i}]", v) for i, v in enumerate(value)]
+        items = [(f"{name}[{i}]", inner) for i, inner in enumerate(value)]
     elif isinstance(value, nn.Module):
-        items = [(f"{name}.{k}", v) for k, v in value.named_parameters(recurse=False)]
+        items = [
+            (f"{name}.{key}", inner)
+            for key, inner in value.named_parameters(recurse=False)
+        ]
     elif dataclasses.is_dataclass(value) or type(value).__module__.startswith(
         "labkit."
     ):
-        items = [(f"{name}.{k}", v) for k, v in getattr(value, "__dict__", {}).items()]
+        items = [
+            (f"{name}.{key}", inner)
+            for key, inner in getattr(value, "__dict__", {}).items()
+        ]
     else:
         items = []
     return items[:WIDTH]
@@ -270,7 +280,10 @@ class _Tracer:
         return self._inside
 
     def _note(self, call, frame):
-        path = tuple((f.f_code, c.line) for f, c in self._calls.items())
+        path = tuple(
+            (active_frame.f_code, active_call.line)
+            for active_frame, active_call in self._calls.items()
+        )
         path = self._once.setdefault(path, path)  # equal ones are kept once
         turn = self._turns.get(path, 0)
         self._turns[path] = turn + 1

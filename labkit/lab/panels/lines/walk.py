@@ -114,7 +114,9 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
             "function": functions(first.code),
             "line": first.line,
             "lit": list(statement(first.code.co_filename, first.line)),
-            "equations": [equations(equation_html({t: e})) for t, e in latex],
+            "equations": [
+                equations(equation_html({tag: equation})) for tag, equation in latex
+            ],
             "turns": [turn(record) for record in records],
         }
 
@@ -171,13 +173,18 @@ def _text(record: LineRun) -> str:
     """A record's statement in one line, without comments."""
     filename = record.code.co_filename
     lines = statement(filename, record.line)
-    parts = [linecache.getline(filename, i).split("  #")[0].strip() for i in lines]
+    parts = [
+        linecache.getline(filename, number).split("  #")[0].strip() for number in lines
+    ]
     return " ".join(filter(None, parts))
 
 
 def equation_html(equations: dict[str, str]) -> str:
     """Return equations by their tags as HTML."""
-    rows = (f"<div>({t}) {mathml(e) if e else ''}</div>" for t, e in equations.items())
+    rows = (
+        f"<div>({tag}) {mathml(latex) if latex else ''}</div>"
+        for tag, latex in equations.items()
+    )
     return "".join(rows)
 
 
@@ -188,7 +195,11 @@ def ranked(record: LineRun) -> list[str]:
     def rank(path):
         held_by = re.split(r"[.\[]", path)[0]
         near = (path in words, name_of(path) in words, held_by in words)
-        return path not in record.changed, *(not n for n in near), held_by == "self"
+        return (
+            path not in record.changed,
+            *(not each for each in near),
+            held_by == "self",
+        )
 
     return sorted(record.values, key=rank)
 

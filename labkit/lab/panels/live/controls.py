@@ -166,7 +166,9 @@ class Controls(Shown):
         A TypeError or ValueError says what is allowed.
         """
         self._known(values)
-        checked = {name: self.knobs[name].checked(v) for name, v in values.items()}
+        checked = {
+            name: self.knobs[name].checked(value) for name, value in values.items()
+        }
         self._commit(dataclasses.replace(self._value, **checked))
 
     def turn(self, **values: Any) -> None:
@@ -176,7 +178,9 @@ class Controls(Shown):
         """
         self._message.value = ""
         try:
-            self.set(**{name: self._by_hand(name, v) for name, v in values.items()})
+            self.set(
+                **{name: self._by_hand(name, value) for name, value in values.items()}
+            )
         except (ValueError, TypeError) as error:
             self._show()
             self._message.value = f"<b>{html.escape(str(error))}</b>"
@@ -214,7 +218,9 @@ class Controls(Shown):
     def _commit(self, new) -> None:
         self._hold(None)
         old, self._value = self._value, new
-        changed = tuple(n for n in self.knobs if getattr(old, n) != getattr(new, n))
+        changed = tuple(
+            name for name in self.knobs if getattr(old, name) != getattr(new, name)
+        )
         self._show()
         if changed:
             for callback in self._observers:

@@ -317,7 +317,10 @@ class LiveLab(Shown):
 
     @property
     def _in_words(self) -> str:
-        values = (self.controls.knobs[n].in_words(v) for n, v in self._pending.items())
+        values = (
+            self.controls.knobs[name].in_words(value)
+            for name, value in self._pending.items()
+        )
         return ", ".join(values)
 
     # What a turn does

@@ -73,8 +73,14 @@ class LivePlot(Shown):
         """Follow another trace, as after a reset; the one before is drawn in grey."""
         self.detach()
         if self.trace.rows:
-            own, other = (t.header["parameters"] or {} for t in (self.trace, trace))
-            parts = [f"{k} {v}" for k, v in own.items() if other.get(k) != v]
+            own, other = (
+                each.header["parameters"] or {} for each in (self.trace, trace)
+            )
+            parts = [
+                f"{name} {value}"
+                for name, value in own.items()
+                if other.get(name) != value
+            ]
             whose = f" ({', '.join(parts)})".replace("_", " ") if parts else ""
             self._before, self._whose = self.trace.rows, f"Grey: the run before{whose}."
         self._without, self._marks, self.trace = (), {}, trace

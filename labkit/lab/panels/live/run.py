@@ -96,7 +96,9 @@ class Run:
             raise
         self.picture = row.get("pictures", self.picture)
         if row.get("measured", True):
-            self.measured.append({k: v for k, v in row.items() if k != "pictures"})
+            self.measured.append(
+                {name: value for name, value in row.items() if name != "pictures"}
+            )
         return row
 
     def follow(self, other: "Run") -> bool:

@@ -142,7 +142,9 @@ class Turns:
         further = [*values] == [own] and not self.newest.whole
         further = further and not (question and question.predicted)
         if self.open or further:
-            self.newest.twin.tell({k: v for k, v in values.items() if k != own})
+            self.newest.twin.tell(
+                {name: value for name, value in values.items() if name != own}
+            )
         elif question and self.level():
             self.newest = Turn(question, self.run, self._twin, self.run.count)
             self._twin = self.run.again()
