@@ -90,16 +90,16 @@ def main():
     with threadpool_limits(1):
         best, product = best_of(columns, args.ridge, args.repeats, device)
     for name, row in best.items():
-        for k, seconds in zip(columns.widths, row, strict=True):
-            shared.tell(f"{name}, to {k} columns", seconds=seconds)
+        for width, seconds in zip(columns.widths, row, strict=True):
+            shared.tell(f"{name}, to {width} columns", seconds=seconds)
     total = {name: sum(row) for name, row in best.items()}
     for other, bar in BARS.items():
         ratio = total["chol-1"] / total[other]
         shared.tell(f"chol-1 / {other}, total", ratio=ratio, most=bar)
     rate, worst = 2 * 2000**3 / product, 0.0
     sizes = zip(pairwise(columns.widths), best["chol-1"][1:], strict=True)
-    for (before, k), seconds in sizes:
-        added = k - before
+    for (before, after), seconds in sizes:
+        added = after - before
         count = update_operations("chol-1", len(columns.A), before, added, CLASSES)
         worst = max(worst, seconds * rate / count)
     name = "chol-1 update / a product of as many operations, worst"

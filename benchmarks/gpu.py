@@ -162,8 +162,8 @@ def steps(device: torch.device) -> Iterator[tuple[str, Callable[[], dict]]]:
 
 def matrices(q: int) -> Iterator[tuple[str, Tensor]]:
     """Yield square matrices of one size: easy, graded, short of rank, and zero."""
-    g = seeded(seed=q)
-    C = torch.randn(64, q, q, generator=g, dtype=torch.float64)
+    generator = seeded(seed=q)
+    C = torch.randn(64, q, q, generator=generator, dtype=torch.float64)
     U, _, Vh = torch.linalg.svd(C)
     yield "normal", C
     yield "graded", U * torch.logspace(0, -12, q, dtype=C.dtype) @ Vh
@@ -178,7 +178,7 @@ def decompositions(device: torch.device) -> Iterator[tuple[str, Callable[[], dic
     def measure(q):
         worst = {}
         for name, C in matrices(q):
-            U, d, V = (x.cpu() for x in torch.ops.labkit.jacobi(C.to(device)))
+            U, d, V = (factor.cpu() for factor in torch.ops.labkit.jacobi(C.to(device)))
             size = torch.linalg.vector_norm(C, dim=(-2, -1)).clamp_min(1e-300)
             again = U * d[..., None, :] @ V.mT
             values = (d - torch.linalg.svdvals(C)).abs().amax(-1) / size
@@ -204,7 +204,7 @@ def recorded_rls(device: torch.device, record: Callable | None) -> list[Tensor]:
     for row in islice(run, 1000):
         optimizer.param_groups[0]["lr"] = 0.5 if row.step > 300 else 1.0
         size.batch_size = 16 if row.step > 600 else 32
-    return [p.detach().cpu().double() for p in model.parameters()]
+    return [parameter.detach().cpu().double() for parameter in model.parameters()]
 
 
 def training(
@@ -232,7 +232,7 @@ def recorded_rtrl(
     _, adam, steps = training(method, 16, task, device=device, record=record)
     for row in islice(steps, 1000):
         adam.param_groups[0]["lr"] = 3e-4 if row.step > 500 else 1e-3
-    return [w.detach().cpu().double() for w in adam.param_groups[0]["params"]]
+    return [weight.detach().cpu().double() for weight in adam.param_groups[0]["params"]]
 
 
 def recorded(device: torch.device) -> Iterator[tuple[str, Callable[[], dict]]]:
@@ -330,7 +330,9 @@ def do(part: str, device: torch.device, file: Path) -> bool:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     where = {"device": name, "torch": torch.__version__, "commit": commit()}
     lines = file.read_text("utf-8").splitlines() if file.is_file() else ()
-    known = {r["name"]: r for r in map(json.loads, lines) if {**r, **where} == r}
+    known = {
+        row["name"]: row for row in map(json.loads, lines) if {**row, **where} == row
+    }
     right, count = 0, 0
     for name, measure in PARTS[part](device):
         count += 1
@@ -360,7 +362,7 @@ def main(arguments: list[str]) -> int:
     args.json.parent.mkdir(parents=True, exist_ok=True)
     shared.begin(args, "float64 and float32")
     parts = args.part or PARTS
-    return int(not all([do(p, args.device, args.json) for p in parts]))
+    return int(not all([do(part, args.device, args.json) for part in parts]))
 
 
 if __name__ == "__main__":

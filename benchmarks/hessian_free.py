@@ -51,9 +51,9 @@ def main():
     """Read the command line and print the table."""
     args = shared.parser(__doc__, 20).parse_args()
     device = shared.begin(args, f"float32, best of {args.repeats}")
-    g = torch.Generator().manual_seed(0)
-    net = Autoencoder(CURVES, incoming=20, generator=g).to(device)
-    X = torch.rand(N, CURVES[0], generator=g).to(device)
+    generator = torch.Generator().manual_seed(0)
+    net = Autoencoder(CURVES, incoming=20, generator=generator).to(device)
+    X = torch.rand(N, CURVES[0], generator=generator).to(device)
     point = linearise(net, X)
     d = tuple(0.01 * torch.randn_like(w) for w in point.weights)
     U = torch.randn_like(X)
@@ -84,12 +84,12 @@ def main():
     hf = HessianFree(
         net, damping=5.0, damping_decay=0.99, maxiter=PRODUCTS - 1, atol=0.0
     )
-    start = [p.detach().clone() for p in net.parameters()]
+    start = [parameter.detach().clone() for parameter in net.parameters()]
 
     def step():
         with torch.no_grad():
-            for p, value in zip(net.parameters(), start, strict=True):
-                p.copy_(value)
+            for parameter, value in zip(net.parameters(), start, strict=True):
+                parameter.copy_(value)
         hf.step(X)
 
     functions = {
@@ -101,7 +101,7 @@ def main():
         "step": step,
     }
     times = shared.laps(device, args.repeats, functions.values())
-    t = {n: min(laps) for n, laps in zip(functions, times, strict=True)}
+    best = {name: min(laps) for name, laps in zip(functions, times, strict=True)}
 
     pairs = ITERATIONS + 1
     for what, time, floor, bar in (
@@ -109,7 +109,7 @@ def main():
         (f"LSMR, warm / its {pairs} products", "lsmr", "products", 1.25),
         (f"SHF step, {PRODUCTS} products / loss+backward", "step", "gradient", 12.0),
     ):
-        shared.tell(what, seconds=t[time], ratio=t[time] / t[floor], most=bar)
+        shared.tell(what, seconds=best[time], ratio=best[time] / best[floor], most=bar)
 
 
 if __name__ == "__main__":

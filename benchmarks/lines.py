@@ -76,8 +76,10 @@ def weigh_python(source):
             weight["parameters"] += len(given.posonlyargs + given.args)
             weight["parameters"] += len(given.kwonlyargs)
         elif isinstance(node, ast.Call):
-            weight["tricks"] += sum(isinstance(a, ast.Starred) for a in node.args)
-            weight["tricks"] += sum(k.arg is None for k in node.keywords)
+            weight["tricks"] += sum(
+                isinstance(argument, ast.Starred) for argument in node.args
+            )
+            weight["tricks"] += sum(keyword.arg is None for keyword in node.keywords)
         elif isinstance(node, ast.Assign):
             weight["tricks"] += isinstance(node.value, ast.Lambda)
     for node in tree.body:
@@ -102,7 +104,9 @@ def weigh(path):
         return Counter(lines=len(text.splitlines()), tokens=tokens, files=1)
     if path.suffix == ".ipynb":
         cells = json.loads(text)["cells"]
-        code = ("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+        code = (
+            "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"
+        )
         text = "\n".join(code)
     return weigh_python(text)
 
@@ -120,7 +124,9 @@ def rooms(tree):
     """Weigh the rooms of a source tree; return their weights by name."""
     found = {}
     kinds = "*.py", "*.js", "*.ipynb"
-    files = (p for top in TOPS for kind in kinds for p in (tree / top).rglob(kind))
+    files = (
+        path for top in TOPS for kind in kinds for path in (tree / top).rglob(kind)
+    )
     for path in sorted(path.relative_to(tree) for path in files):
         if not any(part.startswith(".") for part in path.parts):
             room = found.setdefault(room_of(path), Counter())
@@ -148,7 +154,7 @@ def main(trees):
         print(f"{'room':28}" + "".join(f"{name:>11}" for name in COLUMNS))
         weights = rooms(Path(tree))
         for name, weight in [*weights.items(), *sums(weights).items()]:
-            print(f"{name:28}" + "".join(f"{weight[c]:11,}" for c in COLUMNS))
+            print(f"{name:28}" + "".join(f"{weight[column]:11,}" for column in COLUMNS))
 
 
 if __name__ == "__main__":

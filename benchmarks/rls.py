@@ -71,7 +71,9 @@ def main():
     shared.begin(args)
     for name, (network, shape, clip, bars) in SETTINGS.items():
         methods = ["Adam", *bars]
-        steps = [make_step(m, network, shape, clip, args.device) for m in methods]
+        steps = [
+            make_step(method, network, shape, clip, args.device) for method in methods
+        ]
         times = shared.laps(args.device, args.repeats, steps)
         middle = [median(laps) for laps in times]
         for method, seconds in zip(methods, middle, strict=True):

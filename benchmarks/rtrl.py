@@ -45,13 +45,13 @@ SETTINGS = [
 
 def measure(setting, device, repeats):
     """Seconds of floor and step."""
-    g = torch.Generator(device).manual_seed(0)
-    cell = RHNCell(INPUTS, setting.n, generator=g, device=device)
+    generator = torch.Generator(device).manual_seed(0)
+    cell = RHNCell(INPUTS, setting.n, generator=generator, device=device)
     learner = LEARNERS[setting.method].make(
-        cell, setting.rank, batch_size=setting.b, generator=g
+        cell, setting.rank, batch_size=setting.b, generator=generator
     )
     shape = (SYMBOLS, setting.b, INPUTS)
-    xs = torch.randn(shape, generator=g, device=device)
+    xs = torch.randn(shape, generator=generator, device=device)
     position = 0
 
     def step():
@@ -63,8 +63,8 @@ def measure(setting, device, repeats):
         step()  # an estimator of full rank
 
     columns = setting.columns or setting.rank * cell.blocks * setting.n
-    H = torch.randn(setting.b, setting.n, setting.n, generator=g, device=device)
-    A = torch.randn(setting.b, setting.n, columns, generator=g, device=device)
+    H = torch.randn(setting.b, setting.n, setting.n, generator=generator, device=device)
+    A = torch.randn(setting.b, setting.n, columns, generator=generator, device=device)
     out = torch.empty_like(A)
     both = partial(torch.bmm, H, A, out=out), step
     return [min(laps) for laps in shared.laps(device, repeats, both)]
@@ -73,11 +73,11 @@ def measure(setting, device, repeats):
 def main():
     args = shared.parser(__doc__, 40).parse_args()
     device = shared.begin(args, f"float32, best of {args.repeats}")
-    for s in SETTINGS:
-        floor, seconds = measure(s, device, args.repeats)
-        name = f"{label(s.method, s.rank)}, n = {s.n}, b = {s.b}"
+    for each in SETTINGS:
+        floor, seconds = measure(each, device, args.repeats)
+        name = f"{label(each.method, each.rank)}, n = {each.n}, b = {each.b}"
         shared.tell(f"{name}, its product", seconds=floor)
-        shared.tell(name, seconds=seconds, ratio=seconds / floor, most=s.target)
+        shared.tell(name, seconds=seconds, ratio=seconds / floor, most=each.target)
 
 
 if __name__ == "__main__":

@@ -89,10 +89,10 @@ def measure(page: Page, path: Path) -> list[float]:
 
     def over():
         found = page.script(NUMBERS)
-        same = [a.shape for a in wanted] == [np.shape(b) for b in found]
+        same = [each.shape for each in wanted] == [np.shape(each) for each in found]
         near = same and all(
-            np.allclose(a, b, rtol=1e-3, atol=1e-3)
-            for a, b in zip(wanted, found, strict=True)
+            np.allclose(one, two, rtol=1e-3, atol=1e-3)
+            for one, two in zip(wanted, found, strict=True)
         )
         rest = all(prompt.strip("[]:").isdigit() for prompt in page.script(PROMPTS))
         for name, holds in zip(COLUMNS, (near, rest), strict=False):
@@ -105,10 +105,14 @@ def measure(page: Page, path: Path) -> list[float]:
         page.choose(".lm-MenuBar-itemLabel", menu)
         page.choose(".lm-Menu-itemLabel", item)
     screens = page.script(SCREENS)
-    texts = [c.source for c in book.cells if c.cell_type == "markdown"]
+    texts = [cell.source for cell in book.cells if cell.cell_type == "markdown"]
     words = re.findall(r"[A-Za-z][\w'-]*", FORMULA.sub(" ", "\n".join(texts)))
-    code = [c for c in book.cells if c.cell_type == "code"]
-    shown = [c for c in code if not c.metadata.get("jupyter", {}).get("source_hidden")]
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    shown = [
+        cell
+        for cell in code
+        if not cell.metadata.get("jupyter", {}).get("source_hidden")
+    ]
     lines = sum(len(cell.source.splitlines()) for cell in shown)
     times = [done[name] for name in COLUMNS[:2]]
     return [*times, len(book.cells), screens, len(words), lines]
@@ -130,7 +134,9 @@ def main() -> None:
                 os.sync()
                 Path("/proc/sys/vm/drop_caches").write_text("3")
             row = measure(page, path)
-        print(f"{path.stem:18}" + "".join(f"{n:10.4g}" for n in row), flush=True)
+        print(
+            f"{path.stem:18}" + "".join(f"{number:10.4g}" for number in row), flush=True
+        )
 
 
 if __name__ == "__main__":

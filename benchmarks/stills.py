@@ -32,7 +32,7 @@ BARE = {"displayModeBar": False}
 
 def tagged(book, tag):
     """Return the cell of a notebook that carries a tag."""
-    return next(c for c in book.cells if tag in c.metadata.get("tags", ()))
+    return next(cell for cell in book.cells if tag in cell.metadata.get("tags", ()))
 
 
 def picture_of(book):

@@ -97,15 +97,17 @@ def competitor(
     same bits.
     """
     seeds = (seed, *more)
-    fits, tests = zip(*(split(data, s, torch.float32) for s in seeds), strict=True)
+    fits, tests = zip(
+        *(split(data, each, torch.float32) for each in seeds), strict=True
+    )
     parts = {"train": stacked(fits), "test": stacked(tests)}
     X, y = parts["train"].inputs, parts["train"].targets
     start = zip(*map(starting, fits, seeds), strict=True)
     weights = tuple(torch.stack(Ws).squeeze(0) for Ws in start)
-    rows, optimizer, g = [], None, seeded(1000 + seed)
+    rows, optimizer, generator = [], None, seeded(1000 + seed)
     if saved := checkpoint.load():
         rows, weights, optimizer = saved["rows"], saved["weights"], saved["optimizer"]
-        g.set_state(saved["generator"])
+        generator.set_state(saved["generator"])
     rule = method if momentum == MOMENTUM else f"{method} {momentum}"
     for step in descend(
         X,
@@ -115,13 +117,15 @@ def competitor(
         optimizer=method,
         momentum=momentum,
         epochs=epochs - len(rows) // len(seeds),
-        generator=g,
+        generator=generator,
         state=optimizer,
     ):
         if step.epoch % 1:
             continue
         look = len(rows) // len(seeds) + 1
-        looks = [{"label": f"{rule}, {data}", "seed": s, "look": look} for s in seeds]
+        looks = [
+            {"label": f"{rule}, {data}", "seed": each, "look": look} for each in seeds
+        ]
         for name, part in parts.items():
             outputs = scores(part.inputs, step.weights, [activation(hidden)])
             outputs = outputs.view(len(seeds), *outputs.shape[-2:])
@@ -129,7 +133,11 @@ def competitor(
             for row, S, labels in zip(looks, outputs, targets, strict=True):
                 row[name] = percent(S, labels)
         rows += looks
-        state = {"rows": rows, "weights": step.weights, "generator": g.get_state()}
+        state = {
+            "rows": rows,
+            "weights": step.weights,
+            "generator": generator.get_state(),
+        }
         checkpoint.save(state | {"optimizer": step.optimizer.state_dict()})
     return rows
 
@@ -201,8 +209,8 @@ def toys(
     """Return the errors of BPLS and of its four rivals at every level of noise."""
     toy = toy_problem(kind)
     Y = noisy_outputs(toy, torch.tensor(SIGMAS), runs, generator=seeded(2 * seed))
-    g = seeded(2 * seed + 1)
-    start = random_weights(SIZES, runs=(runs,), generator=g, dtype=toy.X.dtype)
+    generator = seeded(2 * seed + 1)
+    start = random_weights(SIZES, runs=(runs,), generator=generator, dtype=toy.X.dtype)
     start, rows = tuple(W.expand(len(SIGMAS), *W.shape) for W in start), []
     for method, weights, before in solutions(toy, Y, start, epochs, seed):
         fit, test = (rmse(each).tolist() for each in toy_errors(toy, weights))
@@ -298,8 +306,8 @@ def seconds_of(
         spent = {"BPLS": (time.process_time() - began) / walks}
         X, start = X.float(), tuple(W.float() for W in start)
         for method in OPTIMIZERS:
-            g = seeded(seed)
-            run = descend(X, y, start, "softmax", optimizer=method, generator=g)
+            generator = seeded(seed)
+            run = descend(X, y, start, "softmax", optimizer=method, generator=generator)
             next(run)
             began = time.process_time()
             for _ in range(steps):

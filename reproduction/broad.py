@@ -61,10 +61,10 @@ def drawn(
     start, update = DIGITS if data == "digits" else sizes
     nodes, Z, widths = Nodes(Preparation.fit("sample", X)), X[:, :0], []
     prepared = nodes.prepare(X)
-    g = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     for part in (start, *updates * [[update]]):
         for each in part:
-            nodes, Z = draw(nodes, prepared, Z, each, Recipe(), g)
+            nodes, Z = draw(nodes, prepared, Z, each, Recipe(), generator)
         widths.append(nodes.columns)
     return nodes, Z, widths
 
@@ -312,7 +312,7 @@ def pivots(
         held = YES if here.isin(close).all() else held
     else:
         held = NO if here.any() else YES
-    at = ", ".join(f"at {n:,}" if n else "at none" for n in here)
+    at = ", ".join(f"at {count:,}" if count else "at none" for count in here)
     measured = f"a pivot is lost {at} columns" if here.any() else "no pivot is lost"
     yield claim, measured, of_runs(held, len(here))
 

@@ -72,7 +72,7 @@ def image_looks(
     score = squared_error if data == "usps" else percent
     run = rule.run(problem.fit, Sizes(**sizes), values, seed)
     for passes, _, outputs in run:
-        yield passes, lambda f=outputs: score(f(judged.inputs), judged.targets)
+        yield passes, lambda model=outputs: score(model(judged.inputs), judged.targets)
 
 
 # Text, symbol by symbol
@@ -173,7 +173,9 @@ def tuned_and_raced(
         else:
             values = plan[best_trial(rows, data)]
             run |= {"part": "test", "seed": number - len(plan)}
-        run["values"] = ", ".join(f"{name} {v:.4g}" for name, v in values.items())
+        run["values"] = ", ".join(
+            f"{name} {value:.4g}" for name, value in values.items()
+        )
         looks = job.looks(data, which, values, run["seed"], run["part"], **sizes)
         measured = timed(looks, job.limit, last=run["part"] == "tune")
         rows += [run | {"look": i} | look for i, look in enumerate(measured)]

@@ -55,7 +55,11 @@ def judged(item: Mapping[str, str], folder: Path) -> dict:
     for name, patterns in meant(item).items():
         study = studies()[name]
         done, _ = results.read(study, folder)
-        units = {u for u in done if any(fnmatchcase(u, p) for p in patterns)}
+        units = {
+            unit
+            for unit in done
+            if any(fnmatchcase(unit, pattern) for pattern in patterns)
+        }
         if units:
             found = show.judged(name, folder)
             rows += found[found[show.CLAIM].str.contains(item["match"])].to_dict(

@@ -88,7 +88,7 @@ def difference(
     if min(map(len, runs)) < SEEDS:
         return mean, math.inf, 1.0
     shares = [run.var() / len(run) for run in runs]  # of the squared error
-    parts = [s**2 / (len(r) - 1) for s, r in zip(shares, runs, strict=True)]
+    parts = [share**2 / (len(run) - 1) for share, run in zip(shares, runs, strict=True)]
     error = math.sqrt(sum(shares))
     return mean, error, sum(shares) ** 2 / sum(parts) if error else math.inf
 

@@ -67,11 +67,16 @@ class Chart:
 
     def names(self, labels: Iterable[str]) -> dict[str, str]:
         """Return the names under which labels are drawn, by label."""
-        only, parts = set(self.only), {x: x.split(", ") for x in labels}
+        only, parts = set(self.only), {label: label.split(", ") for label in labels}
         if only:
-            parts = {x: each for x, each in parts.items() if only & {x, *each}}
+            parts = {
+                label: each for label, each in parts.items() if only & {label, *each}
+            }
         common = set.intersection(*map(set, parts.values())) if len(parts) > 1 else only
-        names = {x: [p for p in each if p not in common] for x, each in parts.items()}
+        names = {
+            label: [part for part in each if part not in common]
+            for label, each in parts.items()
+        }
         return {label: ", ".join(each) or label for label, each in names.items()}
 
 
@@ -98,7 +103,9 @@ def figures(rows: pd.DataFrame, charts: Sequence[Chart]) -> dict[int, str]:
     style = dict(zip(names, product(DASHES, COLOURS), strict=False))
     made = {}
     for number, (chart, named) in enumerate(zip(charts, drawn, strict=True), 1):
-        curves = {name: curve_of(runs[x], chart.view) for x, name in named.items()}
+        curves = {
+            name: curve_of(runs[label], chart.view) for label, name in named.items()
+        }
         if any(len(curve.x) for curve in curves.values()):
             made[number] = svg(curves, chart, style)
     return made
@@ -168,7 +175,7 @@ def svg(
             place = f'cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="3.5"'
             parts.append(f'<circle {place} fill="white" stroke="{style[name][1]}"/>')
     keys = {name: each.note for name, each in curves.items() if name in drawn}
-    keys |= {x: each.note for x, each in curves.items() if "failed" in each.note}
+    keys |= {name: each.note for name, each in curves.items() if "failed" in each.note}
     keys |= {name: "" for name in lines if name not in drawn}
     if points:
         keys[CIRCLES] = ""

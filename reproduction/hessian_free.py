@@ -50,13 +50,18 @@ def trained(
             "activations": [*(layers - 1) * ["relu"], "logistic"],
             "std": (2 / problem.setting.incoming) ** 0.5,
         }
-    net, g = problem.network(seed, **start)
+    net, generator = problem.network(seed, **start)
     signs, setting = seeded(1000 + seed, device), replace(problem.setting, **changes)
     saved = checkpoint.load(classes=(hf.Record,)) or {"past": [], "rows": []}
     past, rows = saved["past"], saved["rows"]
     if rows and rows[-1]["passes"] >= passes:
         return rows
-    given = {"validation": valid, "test": test, "generator": g, "past": tuple(past)}
+    given = {
+        "validation": valid,
+        "test": test,
+        "generator": generator,
+        "past": tuple(past),
+    }
     if method == "martens":
         optimizer = hf.MartensHF(net, damping=4.0)
         records = hf.train_martens(net, optimizer, X, chunks=8, **given)
@@ -85,7 +90,7 @@ def trained(
         net.load_state_dict(saved["net"])
         optimizer.load_state_dict(saved["optimizer"])
         if method != "martens":  # whose rows are shuffled once, at the start
-            g.set_state(saved["generator"])
+            generator.set_state(saved["generator"])
         signs.set_state(saved["signs"])
     turned = changes | {"preconditioner": preconditioner, "hidden": hidden}
     named = [
@@ -118,7 +123,7 @@ def trained(
         state = {
             "net": net.state_dict(),
             "optimizer": optimizer.state_dict(),
-            "generator": g.get_state(),
+            "generator": generator.get_state(),
             "signs": signs.get_state(),
             "past": past,
             "rows": rows,

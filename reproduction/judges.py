@@ -73,13 +73,17 @@ def table(
         looks = ended[ended["look"] == each["look"]] if "look" in each else ended
         runs = by_label(looks, each["column"], each.get("at", "last"))
         spec = each.get("spec", ".2f")
-        shown[each["name"]] = {x: mean_sd(run, spec) for x, run in runs.items()}
+        shown[each["name"]] = {label: mean_sd(run, spec) for label, run in runs.items()}
     found = pd.DataFrame(shown).reindex(rows["label"].unique()).fillna("")
-    count, left = (x.groupby("label")["seed"].nunique() for x in (rows, ended))
+    count, left = (frame.groupby("label")["seed"].nunique() for frame in (rows, ended))
     lost = count.sub(left, fill_value=0).astype(int)
-    found["runs"] = count.astype(str) + lost.map(lambda n: f", {n} failed" if n else "")
+    found["runs"] = count.astype(str) + lost.map(
+        lambda number: f", {number} failed" if number else ""
+    )
     for i, name in enumerate(paper):
-        found[f"paper, {name}"] = pd.Series({x: p[i] for x, p in printed.items()})
+        found[f"paper, {name}"] = pd.Series(
+            {label: numbers[i] for label, numbers in printed.items()}
+        )
     return found.rename_axis("label")
 
 

@@ -45,7 +45,7 @@ def pages(folder: Path) -> dict[str, str]:
     """Return all pages and their figures by path below ``docs/reproduction``."""
     found, every, items = {}, studies(), coverage.table(folder)
     for paper, about in PAPERS.items():
-        own = [e for e in every.values() if e.paper == paper]
+        own = [study for study in every.values() if study.paper == paper]
         tests = tested(paper, folder)
         parts = [MADE, f"# {about['title']}"]
         if paper == "compare":
@@ -59,7 +59,7 @@ def pages(folder: Path) -> dict[str, str]:
             rows = results.frame(each, folder)
             charts = each.views if len(rows) else ()
             made = drawing.figures(each.drawn(rows), charts) if charts else {}
-            drawn = {f"{each.name}-{n}.svg": text for n, text in made.items()}
+            drawn = {f"{each.name}-{number}.svg": text for number, text in made.items()}
             parts += section(each, rows, folder, tests, drawn)
             found |= drawn
         found[f"{paper}.md"] = "\n\n".join(filter(None, parts)) + "\n"
@@ -79,7 +79,9 @@ def tally(items: pd.DataFrame) -> str:
     """Return how many claims there are of each kind of verdict, without readings."""
     kept = items[items["size"] != criteria.READING]
     every = kept["kind"].value_counts()
-    words = [f"{m} {k} {every.get(k, 0)}" for k, m in coverage.MARKS.items()]
+    words = [
+        f"{mark} {kind} {every.get(kind, 0)}" for kind, mark in coverage.MARKS.items()
+    ]
     return f"{len(kept)} claims: {', '.join(words)}, – not run here {every.get('', 0)}."
 
 
@@ -217,7 +219,9 @@ def section(
         names = [show.CLAIM, "measured here", "whose", "verdict", "p", "Holm"]
         shown = found.copy()
         for name in ("p", "Holm"):
-            shown[name] = [f"{x:.2g}" if x == x else "" for x in found[name]]
+            shown[name] = [
+                f"{value:.2g}" if value == value else "" for value in found[name]
+            ]
         yield grid(names, shown[names].values.tolist())
     yield f"Criterion: {each.criterion}."
     head = "<details><summary>How these units were run</summary>"
@@ -239,10 +243,10 @@ def run_how(done: Mapping[str, Mapping]) -> str:
     return "\n".join(
         [
             f"- commits: {every(str(each['commit']) for each in parts)}",
-            f"- torch {every(h['versions']['torch'] for h in headers)}; "
-            f"{every((h['device'] for h in headers), ' or ')}; "
-            f"threads: {every(str(h['threads']) for h in headers)}; "
-            f"denormals: {every(h.get('denormals', 'kept') for h in headers)}",
+            f"- torch {every(each['versions']['torch'] for each in headers)}; "
+            f"{every((each['device'] for each in headers), ' or ')}; "
+            f"threads: {every(str(each['threads']) for each in headers)}; "
+            f"denormals: {every(each.get('denormals', 'kept') for each in headers)}",
             f"- {seconds:,.0f} s in all, {spent:,.0f} s of the processor, "
             f"load {min(loads):g} to {max(loads):g}; units that were cut off, and "
             f"count from their last start: {cut}",
@@ -265,7 +269,11 @@ def text(study: Study, folder: Path) -> str:
 
 def anchor(each: Study) -> str:
     """Return the anchor that Markdown makes of a heading."""
-    kept = "".join(c for c in heading(each).lower() if c.isalnum() or c in " -")
+    kept = "".join(
+        character
+        for character in heading(each).lower()
+        if character.isalnum() or character in " -"
+    )
     return kept.replace(" ", "-")
 
 
@@ -282,9 +290,9 @@ def decimals(column: pd.Series) -> list:
     """Return the values of a column, with fractions as text of equal decimals."""
     if column.dtype.kind != "f":
         return column.tolist()
-    needed = (f"{v:.4g}".partition(".")[2] for v in column.dropna())
+    needed = (f"{value:.4g}".partition(".")[2] for value in column.dropna())
     digits = max(map(len, needed), default=0)
-    return ["" if v != v else f"{v:.{digits}f}" for v in column]
+    return ["" if value != value else f"{value:.{digits}f}" for value in column]
 
 
 def grid(names: list, rows: list[list]) -> str:

@@ -38,7 +38,10 @@ def read(study: Study, folder: Path) -> tuple[dict[str, dict], pd.DataFrame]:
     try:
         text = path.read_text("utf-8")
         lines = [line for line in text.splitlines() if line.startswith("# {")]
-        runs = {header["unit"]: header for header in (json.loads(x[2:]) for x in lines)}
+        runs = {
+            header["unit"]: header
+            for header in (json.loads(line[2:]) for line in lines)
+        }
         rows = pd.read_csv(
             io.StringIO(text), skiprows=1 + len(lines), dtype=str, keep_default_na=False
         )
@@ -76,7 +79,10 @@ def append(
     with FileLock(path.with_name(f".{path.name}.lock")):
         headers, kept = read(study, folder)
         headers[unit] = header
-        added = ({"unit": unit} | {k: as_text(v) for k, v in r.items()} for r in rows)
+        added = (
+            {"unit": unit} | {name: as_text(value) for name, value in row.items()}
+            for row in rows
+        )
         table = pd.concat(
             [kept[kept["unit"] != unit], pd.DataFrame(added)], ignore_index=True
         )
@@ -85,7 +91,8 @@ def append(
         table = table.loc[places.sort_values(kind="stable").index]
         lines = [f"# labkit reproduce run {study.name}; never edited by hand"]
         lines += [
-            f"# {json.dumps(headers[x])}" for x in sorted(headers, key=order.index)
+            f"# {json.dumps(headers[name])}"
+            for name in sorted(headers, key=order.index)
         ]
         text = table.to_csv(index=False, lineterminator="\n")
         write_atomically(path, "\n".join([*lines, text]))

@@ -46,7 +46,7 @@ def problem_of(data: str, standardised: bool = False, device: str = "cpu") -> Pr
     if standardised:
         mean, sd = problem.fit.inputs.mean(), problem.fit.inputs.std()
         both = problem.fit, problem.test
-        fit, test = (replace(x, inputs=(x.inputs - mean) / sd) for x in both)
+        fit, test = (replace(part, inputs=(part.inputs - mean) / sd) for part in both)
         return Problem(fit, test)
     return problem
 
@@ -90,16 +90,16 @@ def epochs_of(
     torch.manual_seed(seed)
     model = network(problem, layers, hidden)
     training = make_training(method, model, **CONSTANTS[layers], **options)
-    g, rows, done, seconds = seeded(seed), [], 0, 0.0
+    generator, rows, done, seconds = seeded(seed), [], 0, 0.0
     if saved := checkpoint.load():
         rows, done, seconds = saved["rows"], saved["done"], saved["seconds"]
         model.load_state_dict(saved["model"])
         training.optimizer.load_state_dict(saved["optimizer"])
-        g.set_state(saved["generator"])
-    named = [f"{k} {v:g}" for k, v in options.items()]
+        generator.set_state(saved["generator"])
+    named = [f"{name} {value:g}" for name, value in options.items()]
     run = {"label": ", ".join([method, *named]), "seed": seed}
     for epoch in range(done + 1, epochs + 1):
-        records = training.run(model, problem, generator=g)
+        records = training.run(model, problem, generator=generator)
         try:
             (measured,) = after_each_epoch(records)
         except DivergedError as error:
@@ -111,7 +111,7 @@ def epochs_of(
         state = {
             "model": model.state_dict(),
             "optimizer": training.optimizer.state_dict(),
-            "generator": g.get_state(),
+            "generator": generator.get_state(),
             "done": epoch,
             "seconds": seconds,
             "rows": rows,
@@ -185,7 +185,7 @@ def in_words(runs: pd.Series, unit: str) -> str:
     counts = {"never": (runs == math.inf).sum(), "failed": runs.isna().sum()}
     if ended.empty:
         return "never" if counts["never"] else "failed"
-    left = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
+    left = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     mean = words(ended, unit, 2 if ended.mean() >= 1 else 4)
     return mean + (f" ({left})" if left else "")
 
@@ -347,7 +347,7 @@ def complexity(
         rls = RLS(layer, layers=summed)
         extra = multiplications(layer, x, rls) - plain
         P = sum(state["P"].numel() for state in rls.state.values() if "P" in state)
-        weights = sum(p.numel() for p in layer.parameters())
+        weights = sum(parameter.numel() for parameter in layer.parameters())
         rows.append(
             {
                 "label": name,

@@ -56,8 +56,8 @@ def compared(
             for each in methods or [(method, rank)]
         }
         if data == "copy":
-            g = seeded(100 + seed)
-            source = CopyTask(1, level=length, fixed=True, generator=g)
+            generator = seeded(100 + seed)
+            source = CopyTask(1, level=length, fixed=True, generator=generator)
         else:
             source = text(data, "train")
         step, looks = 0, []
@@ -177,7 +177,9 @@ def cosines(
     if not {*a, *b} <= set(found.index):
         return
     sides = [
-        reduce(apart, [found.loc[x] for x in labels]) for labels in (a, b) if labels
+        reduce(apart, [found.loc[label] for label in labels])
+        for labels in (a, b)
+        if labels
     ]
     measured = " and ".join(plus_minus(side, "", 3) for side in sides)
     difference = reduce(apart, [share * sides[0], *sides[1:]])

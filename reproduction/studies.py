@@ -101,7 +101,11 @@ class Study:
         pattern : str, names in which ``*`` stands for anything, parted by commas
         """
         patterns = pattern.split(",")
-        return [u for u in self.units if any(fnmatchcase(u, p) for p in patterns)]
+        return [
+            unit
+            for unit in self.units
+            if any(fnmatchcase(unit, each) for each in patterns)
+        ]
 
     def table(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the table of the paper's numbers beside ours."""
@@ -187,7 +191,7 @@ def find_studies(names: Iterable[str]) -> list[Study]:
     """
     every, chosen = studies(), []
     for name in names:
-        meant = [n for n, each in every.items() if name in (n, each.paper)]
+        meant = [key for key, each in every.items() if name in (key, each.paper)]
         if not meant:
             raise RunRefused(f"unknown study {name!r}; there are {', '.join(every)}")
         chosen += meant

@@ -109,8 +109,8 @@ def run(
         elif words := results.difference(study, recorded[unit]):
             yield unit, f"REFUSED: {words}"
     jobs = {
-        n: (study.name, unit, results_dir, out, device, until)
-        for n, unit in enumerate(left)
+        number: (study.name, unit, results_dir, out, device, until)
+        for number, unit in enumerate(left)
     }
     ended = carry_out(do_unit, jobs, workers=workers)
     with contextlib.closing(ended):
