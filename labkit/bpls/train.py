@@ -256,7 +256,14 @@ def walk_records(
         raise DivergedError(
             f"walk {walk_number}: the error or the weights are not finite"
         )
-    return Walked(records, new, error, wrong, numbers["along"], clock.seconds)
+    return Walked(
+        records=records,
+        weights=new,
+        error=error,
+        wrong=wrong,
+        cosine=numbers["along"],
+        seconds=clock.seconds,
+    )
 
 
 def walk_end(done: Walked, f: float, best: Weights, kept: bool, samples: int) -> Record:

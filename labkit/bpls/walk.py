@@ -284,7 +284,7 @@ def layer_step(
         W, _ = solve_layer(C, B, ridge=ridge, rcond=rcond, method=method)  # (9)
     else:
         W = V
-    return LayerStep(layer, W, V, info, T, C, below)
+    return LayerStep(layer=layer, W=W, V=V, info=info, T=T, C=C, B=below)
 
 
 def walk(
@@ -357,7 +357,7 @@ def walk(
             f"the values of a layer, or their squares, are not finite in {B.dtype}; "
             "scale the inputs down"
         ) from error
-    yield LayerStep(1, W, W, info)
+    yield LayerStep(layer=1, W=W, V=W, info=info)
 
 
 def walked(

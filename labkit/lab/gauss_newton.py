@@ -163,7 +163,13 @@ def refine(
             raise DivergedError(f"sweep {walk}: the error is not finite")
         if error < least:
             best, least = state.weights, error
-        yield Sweep(walk, error, clock.seconds, state.weights, best)
+        yield Sweep(
+            walk=walk,
+            error=error,
+            seconds=clock.seconds,
+            weights=state.weights,
+            best=best,
+        )
         clock = Clock(X.device)
 
 

@@ -356,7 +356,18 @@ class RLS(torch.optim.Optimizer):
                 state = self._state_of(block, options)
                 h = self.gain(block, options, state, x_mean, T)
                 G = capture.gradient(block, grads)
-                steps.append(BlockStep(block, options, state, x_mean, rows, T, G, h))
+                steps.append(
+                    BlockStep(
+                        block=block,
+                        options=options,
+                        state=state,
+                        x_mean=x_mean,
+                        rows=rows,
+                        time_steps=T,
+                        gradient=G,
+                        h=h,
+                    )
+                )
         return steps
 
     def _state_of(self, block: Block, options: Mapping) -> dict:

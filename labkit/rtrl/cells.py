@@ -153,7 +153,9 @@ class Cell(nn.Module):
         self._check_pair(x, state)
         new = self.linearise(x, state)
         H = self.jacobian(new)
-        return CellStep(new.state, self.hidden(new.state), H, new.h_hat, new.D)
+        return CellStep(
+            state=new.state, h=self.hidden(new.state), H=H, h_hat=new.h_hat, D=new.D
+        )
 
     @torch.no_grad()
     def jvp(self, x: Tensor, state: Tensor, v: Tensor) -> tuple[Linearised, Tensor]:

@@ -179,7 +179,9 @@ def train(
         if observe:
             level = observe((last if on_cpu else value.double()) / math.log(2))
             level = getattr(task, "level", 0) if level is None else level
-        row = Record(step, value, level, updated, seen)
+        row = Record(
+            step=step, mean=value, curriculum=level, updated=updated, gradients=seen
+        )
         yield row
         if "loss" in vars(row):  # it was read
             last = _finite(row.loss, step, last)

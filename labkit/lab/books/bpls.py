@@ -268,12 +268,12 @@ def readings_figure(rows: pd.DataFrame) -> Figure:
 
 
 READINGS = Measurement(
-    "bpls-readings",
-    "Behind a linear layer (5') and gauss_seidel end, after eight walks on the misses, "
-    "over 20 points above every reading that divides by single weights.",
-    10,
-    readings,
-    ruin,
-    readings_figure,
-    table,
+    name="bpls-readings",
+    claim="Behind a linear layer (5') and gauss_seidel end, after eight walks on the "
+    "misses, over 20 points above every reading that divides by single weights.",
+    seconds=10,
+    measure=readings,
+    judge=ruin,
+    figure=readings_figure,
+    table=table,
 )

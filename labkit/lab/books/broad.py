@@ -218,12 +218,12 @@ def accuracies(rows: pd.DataFrame) -> Figure:
 
 
 LEAVING = Measurement(
-    "broad-leaving",
-    "At a ridge of 1e-4 Greville's recursion ends more than five points of accuracy "
-    "behind the ridge solver.",
-    6,
-    grown,
-    leaves,
-    accuracies,
-    table,
+    name="broad-leaving",
+    claim="At a ridge of 1e-4 Greville's recursion ends more than five points of "
+    "accuracy behind the ridge solver.",
+    seconds=6,
+    measure=grown,
+    judge=leaves,
+    figure=accuracies,
+    table=table,
 )

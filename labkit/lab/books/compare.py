@@ -379,7 +379,10 @@ RACE = Experiment(
 
 def race_of(*rules: str) -> Experiment:
     """Return `RACE` with some rules alone."""
-    parts = race_rows, picture, opening
-    rows, drawn, first = (partial(part, rules=rules) for part in parts)
-    panels = [_panel("Test errors", rules)]
-    return replace(RACE, rows=rows, picture=drawn, opening=first, panels=panels)
+    return replace(
+        RACE,
+        rows=partial(race_rows, rules=rules),
+        panels=[_panel("Test errors", rules)],
+        picture=partial(picture, rules=rules),
+        opening=partial(opening, rules=rules),
+    )

@@ -23,8 +23,21 @@ BATCH = 32
 TUNED = "Adam"
 DEFAULT = "Adam (default)"
 VIEWS = (
-    View("seconds", "error", "Error over time", "seconds", "test error", log_x=True),
-    View("passes", "error", "Error over rows", "passes", "test error"),
+    View(
+        x="seconds",
+        y="error",
+        title="Error over time",
+        x_title="seconds",
+        y_title="test error",
+        log_x=True,
+    ),
+    View(
+        x="passes",
+        y="error",
+        title="Error over rows",
+        x_title="passes",
+        y_title="test error",
+    ),
 )
 
 
@@ -116,14 +129,14 @@ def race_drawn(rows: pd.DataFrame) -> Figure:
 
 
 RACE_TUNED = Measurement(
-    "compare-race",
-    "Adam at torch's default rate ends with more errors than Adam that is tuned by as "
-    "many trials as all other rules.",
-    10,
-    tuned_race,
-    partial(gap_of, worse=DEFAULT, better=TUNED),
-    race_drawn,
-    ends,
+    name="compare-race",
+    claim="Adam at torch's default rate ends with more errors than Adam that is tuned "
+    "by as many trials as all other rules.",
+    seconds=10,
+    measure=tuned_race,
+    judge=partial(gap_of, worse=DEFAULT, better=TUNED),
+    figure=race_drawn,
+    table=ends,
 )
 SYMBOLS = ("circle-open", "circle", "square", "x")
 KINDS = ("input_noise", "label_noise", "gradient_noise")
@@ -144,9 +157,13 @@ def noisy_race(
     values = middle_values()
     rules = {name: CLASSIFIERS[name] for name in values}
     task = comparison(rules=rules, **setting)
-    levels = dict(zip(KINDS, (input_noise, label_noise, gradient_noise), strict=True))
-    races = [("none", {}), *((kind, {kind: level}) for kind, level in levels.items())]
-    for place, (kind, noise) in enumerate(races):
+    races = {
+        "none": {},
+        "input_noise": {"input_noise": input_noise},
+        "label_noise": {"label_noise": label_noise},
+        "gradient_noise": {"gradient_noise": gradient_noise},
+    }
+    for place, (kind, noise) in enumerate(races.items()):
         for look in race_rows(task.runners(values, **noise), seeds=seeds):
             if isinstance(look, Mapping):
                 yield look | {"noise": kind}
@@ -186,14 +203,14 @@ def noise_drawn(rows: pd.DataFrame) -> Figure:
 
 
 RACE_NOISY = Measurement(
-    "compare-noise",
-    "Noise on each gradient, as long as the gradient itself, costs RLS+M more errors "
-    "than Adam.",
-    15,
-    noisy_race,
-    momentum_suffers,
-    noise_drawn,
-    under_noise,
+    name="compare-noise",
+    claim="Noise on each gradient, as long as the gradient itself, costs RLS+M more "
+    "errors than Adam.",
+    seconds=15,
+    measure=noisy_race,
+    judge=momentum_suffers,
+    figure=noise_drawn,
+    table=under_noise,
 )
 
 

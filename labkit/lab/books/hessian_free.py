@@ -321,11 +321,11 @@ def methods(rows: pd.DataFrame) -> Figure:
 
 
 KRYLOV = Measurement(
-    "hessian_free-krylov",
-    "On a frozen subproblem LSMR needs more iterations than CG until the model has "
-    "fallen by 99 % of what is possible.",
-    20,
-    krylov,
-    cg_is_first,
-    methods,
+    name="hessian_free-krylov",
+    claim="On a frozen subproblem LSMR needs more iterations than CG until the model "
+    "has fallen by 99 % of what is possible.",
+    seconds=20,
+    measure=krylov,
+    judge=cg_is_first,
+    figure=methods,
 )

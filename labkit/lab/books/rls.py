@@ -143,12 +143,12 @@ def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
                 "first": first,
                 "second": second,
                 "pictures": Ellipse(
-                    X.numpy(),
-                    x_mean.numpy(),
-                    P_before.numpy(),
-                    slope.numpy()[0],
-                    loss,
-                    paths,
+                    inputs=X.numpy(),
+                    mean=x_mean.numpy(),
+                    P=P_before.numpy(),
+                    gradient=slope.numpy()[0],
+                    loss=loss,
+                    paths=paths,
                 ),
             }
 

@@ -24,8 +24,15 @@ from labkit.lab.race import Race, View, race_figure, race_rows, spread
 from labkit.rls.train import Record
 
 VIEWS = (
-    View("epoch", "loss", "Training loss", "epoch", "mean over the epoch", log_y=True),
-    View("epoch", "accuracy", "Test accuracy", "epoch", "%"),
+    View(
+        x="epoch",
+        y="loss",
+        title="Training loss",
+        x_title="epoch",
+        y_title="mean over the epoch",
+        log_y=True,
+    ),
+    View(x="epoch", y="accuracy", title="Test accuracy", x_title="epoch", y_title="%"),
 )
 RELATIVES = ("RLS", "running-mean RLS", "SGD", "exact RLS", "averaged RLS")
 NEAR = 0.05  # of the loss: so near is level
@@ -93,14 +100,14 @@ def by_loss(
 
 
 ANATOMY = Measurement(
-    "rls-anatomy",
-    "One vector, the running mean of the inputs, does the work of the matrix P: its "
-    "training loss after the last epoch is that of RLS, to 5 %.",
-    5,
-    partial(looks, by_loss, RELATIVES),
-    one_vector,
-    both,
-    ends,
+    name="rls-anatomy",
+    claim="One vector, the running mean of the inputs, does the work of the matrix P: "
+    "its training loss after the last epoch is that of RLS, to 5 %.",
+    seconds=5,
+    measure=partial(looks, by_loss, RELATIVES),
+    judge=one_vector,
+    figure=both,
+    table=ends,
 )
 
 
@@ -154,12 +161,12 @@ def switched_off(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 SPECTRUM = Measurement(
-    "rls-spectrum",
-    "What P has switched off in the first layer is the mean input: its eigenvector of "
-    "the least eigenvalue and the mean image have a cosine above 0.99.",
-    2,
-    partial(looks, spectrum, ("RLS",)),
-    one_direction,
-    images,
-    switched_off,
+    name="rls-spectrum",
+    claim="What P has switched off in the first layer is the mean input: its "
+    "eigenvector of the least eigenvalue and the mean image have a cosine above 0.99.",
+    seconds=2,
+    measure=partial(looks, spectrum, ("RLS",)),
+    judge=one_direction,
+    figure=images,
+    table=switched_off,
 )

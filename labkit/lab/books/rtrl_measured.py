@@ -120,12 +120,12 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 ALL_METHODS = Measurement(
-    "rtrl-all-methods",
-    "On the trained network OK has less than a tenth of the relative variance that as "
-    "many averaged copies of KF-RTRL have.",
-    20,
-    all_methods,
-    less_noise,
-    figure,
-    table,
+    name="rtrl-all-methods",
+    claim="On the trained network OK has less than a tenth of the relative variance "
+    "that as many averaged copies of KF-RTRL have.",
+    seconds=20,
+    measure=all_methods,
+    judge=less_noise,
+    figure=figure,
+    table=table,
 )

@@ -57,13 +57,22 @@ def summarise(value: Any) -> Summary:
     kind = type(value).__name__
     if not isinstance(value, torch.Tensor):
         text = repr(value) if isinstance(value, _PLAIN) else ""
-        return Summary(kind, text if len(text) <= TEXT else text[: TEXT - 1] + "…")
+        return Summary(
+            kind=kind, text=text if len(text) <= TEXT else text[: TEXT - 1] + "…"
+        )
     shape, tensor = tuple(value.shape), value.detach()
     if tensor.is_complex() or not tensor.numel():
-        return Summary(kind, "", shape)
+        return Summary(kind=kind, text="", shape=shape)
     least, greatest = torch.stack([tensor.min(), tensor.max()]).tolist()
     entries = tensor.float().cpu().numpy().copy() if tensor.numel() <= MOST else None
-    return Summary(kind, "", shape, float(least), float(greatest), entries)
+    return Summary(
+        kind=kind,
+        text="",
+        shape=shape,
+        least=float(least),
+        greatest=float(greatest),
+        entries=entries,
+    )
 
 
 def leaves(name: str, value: Any, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
@@ -294,4 +303,13 @@ class _Tracer:
         if values.keys() == call.values.keys() and not changed:
             values = call.values
         call.values = values
-        self.lines.append(LineRun(frame.f_code, call.line, path, turn, values, changed))
+        self.lines.append(
+            LineRun(
+                code=frame.f_code,
+                line=call.line,
+                path=path,
+                turn=turn,
+                values=values,
+                changed=changed,
+            )
+        )
