@@ -23,7 +23,7 @@ import math
 import re
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -153,7 +153,7 @@ def sweep(
                     label = plans[number].final.name
                     tqdm.write(f"{label} FAILED: {error}\n", file=sys.stderr)
     table = tabulate(plans, errors)
-    csv, ok = folder / RESULTS, bool((table["state"] == "finished").all())
+    csv, ok = folder / RESULTS, all(table["state"] == "finished")
     write_atomically(csv, table.to_csv(index=False))
     return SweepResult(folder, csv, report(folder), table, ok)
 
@@ -190,7 +190,9 @@ def prepare_sweep(
     The arguments are those of `sweep`; the last parameter varies fastest.
     """
     lists = {
-        key: [items] if isinstance(items, str | int | float) else items
+        key: [items]
+        if isinstance(items, str) or not isinstance(items, Iterable)
+        else list(items)
         for key, items in values.items()
     }
     count = math.prod(map(len, lists.values()))

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pandas as pd
 import psutil
 import pytest
@@ -86,7 +87,8 @@ def test_what_listens_but_is_no_scheduler_is_refused(place, monkeypatch):
 
 
 def test_runs_are_every_combination_under_unique_names(place):
-    values = {"corpus": ["text", "ptb"], "rate": ["1e-9", 0.5, 1e-9], "rank": 3}
+    values = {"corpus": ["text", "ptb"], "rate": ["1e-9", 0.5, 1e-9]}
+    values["rank"] = np.int64(3)
     plans = prepare_sweep("tiny", values, "paper")
     chosen = [(run.values["corpus"], run.values["rate"]) for run in plans]
     assert chosen == [("text", 1e-9), ("text", 0.5), ("ptb", 1e-9), ("ptb", 0.5)]
