@@ -199,7 +199,7 @@ LINES = runpy.run_path(str(ROOT / "benchmarks/lines.py"), run_name="lines")
 # Tokens of code, as `make lines` prints them: at most, and today. A room that is above
 # its bound may not grow; whoever makes one lighter writes down what it weighs now.
 WEIGHTS = {
-    "labkit/rls": (11_000, 10_995),
+    "labkit/rls": (11_000, 10_997),
     "labkit/bpls": (10_000, 8_697),
     "labkit/hessian_free": (15_500, 15_492),
     "labkit/broad": (17_500, 15_958),
@@ -208,7 +208,7 @@ WEIGHTS = {
     "labkit/theorems": (8_000, 7_586),
     "labkit/scale": (5_700, 3_514),
     "labkit/*.py": (2_500, 2_451),
-    "= core": (98_000, 92_286),
+    "= core": (98_000, 92_288),
     "labkit/lab/panels": (30_000, 29_816),
     "labkit/lab/books": (29_000, 28_992),
     "labkit/lab/exercises": (13_000, 7_868),
@@ -222,7 +222,7 @@ WEIGHTS = {
     "docs": (2_300, 2_235),
     "tests of core and root": (140_000, 125_342),
     "= tests": (205_000, 204_989),
-    "= all": (450_000, 434_417),
+    "= all": (450_000, 434_419),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 95, "= lab": 122, "= reproduction": 36, "= benchmarks": 21}

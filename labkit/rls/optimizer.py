@@ -271,9 +271,8 @@ class RLS(torch.optim.Optimizer):
     ) -> Tensor:
         """Return the normaliser h of a block."""
         forgetting, k = options["forgetting"], options["mean_weight"]
-        return gain(state["P"], x_mean, forgetting=forgetting, mean_weight=k, steps=T)[
-            1
-        ]
+        _, h = gain(state["P"], x_mean, forgetting=forgetting, mean_weight=k, steps=T)
+        return h
 
     def new_state(self, block: Block, P0_scale: float) -> dict:
         """Return what a block stores at first: P, a multiple of the identity."""
