@@ -29,7 +29,7 @@ from labkit.lab.runs.page import (
 )
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = "rls bpls hessian_free broad rtrl instruments scale lab".split()
+ROOMS = ["rls", "bpls", "hessian_free", "broad", "rtrl", "instruments", "scale", "lab"]
 MOVING = "rls"  # the notebook whose picture moves on the front page
 
 

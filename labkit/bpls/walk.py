@@ -369,8 +369,8 @@ def walked(
     --------
     >>> X = torch.tensor([[1.0, 1], [3, 1], [5, 1]], dtype=torch.float64)
     >>> Y = X @ torch.tensor([[2.0], [-1]], dtype=torch.float64)
-    >>> g = torch.Generator().manual_seed(0)
-    >>> start = random_weights((2, 3, 1), generator=g, dtype=torch.float64)
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> start = random_weights((2, 3, 1), generator=generator, dtype=torch.float64)
     >>> weights = walked(X, Y, start, "identity", ridge=0)
     >>> torch.allclose(scores(X, weights, "identity"), Y)
     True

@@ -121,9 +121,10 @@ class HessianFree(Newton):
     Examples
     --------
     >>> from labkit.hessian_free import Autoencoder
-    >>> g = torch.Generator().manual_seed(0)
-    >>> X = torch.rand(20, 6, generator=g)
-    >>> optimizer = HessianFree(Autoencoder((6, 3, 6), generator=g), damping=0.3)
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> X = torch.rand(20, 6, generator=generator)
+    >>> net = Autoencoder((6, 3, 6), generator=generator)
+    >>> optimizer = HessianFree(net, damping=0.3)
     >>> step = optimizer.step(X)
     >>> step.loss_after < step.loss
     True
