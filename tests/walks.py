@@ -38,5 +38,5 @@ def called(run: Callable[[], Any]) -> set[CodeType]:
 
 
 def random(*shapes, dtype=torch.float64):
-    g = seeded()
-    return [torch.randn(shape, generator=g, dtype=dtype) for shape in shapes]
+    generator = seeded()
+    return [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]

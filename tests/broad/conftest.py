@@ -6,9 +6,9 @@ import torch
 
 def problem(l=60, k=12, q=6, c=3, seed=0):  # noqa: E741
     """A (l, k), H (l, q), Y (l, c) of normal numbers."""
-    g = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     shapes = [(l, k), (l, q), (l, c)]
-    return [torch.from_numpy(g.normal(size=shape)) for shape in shapes]
+    return [torch.from_numpy(generator.normal(size=shape)) for shape in shapes]
 
 
 def ridge_by_numpy(A, Y, ridge):

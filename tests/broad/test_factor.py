@@ -199,8 +199,8 @@ def test_large_enough_for_several_blocks_and_on_views():
 @given(k=sizes, p=st.integers(1, 5), seed=seeds)
 def test_the_block_sweep_is_the_inverse_ldl(k, p, seed):
     """Whatever the blocks, and of the matrix that Algorithm 12 factorises."""
-    R, g = positive(k, seed), np.random.default_rng(seed)
-    cuts = sorted({0, k, *g.integers(0, k + 1, p).tolist()})
+    R, generator = positive(k, seed), np.random.default_rng(seed)
+    cuts = sorted({0, k, *generator.integers(0, k + 1, p).tolist()})
     for found, wanted in zip(block_inverse_ldl(R, cuts), inverse_ldl(R), strict=True):
         assert found.shape == wanted.shape and close(found, wanted)
 

@@ -22,12 +22,12 @@ from tests.draws import close, seeded
 
 def mixed_growth(X, scaling="sample", recipe=None, seed=0):
     """Groups of both kinds in mixed order, and the training features."""
-    recipe, g = recipe or Recipe(), seeded(seed)
+    recipe, generator = recipe or Recipe(), seeded(seed)
     prepare = Preparation.fit(scaling, X)
     prepared = prepare(X)
     nodes, Z = Nodes(prepare), X.new_zeros(len(X), 0)
     for update in [Update(4), Update(4, extra=30), Update(3, 5, 2)]:
-        nodes, Z = draw(nodes, prepared, Z, update, recipe, g)
+        nodes, Z = draw(nodes, prepared, Z, update, recipe, generator)
     return nodes, Z
 
 

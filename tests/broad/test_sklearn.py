@@ -39,8 +39,12 @@ def test_check_estimator(estimator, check, monkeypatch):
 
 
 def test_the_order_of_rows_changes_no_more_than_float32_rounds():
-    g = np.random.default_rng(0)
-    X, y, order = g.normal(size=(60, 10)), g.integers(0, 3, 60), g.permutation(60)
+    generator = np.random.default_rng(0)
+    X, y, order = (
+        generator.normal(size=(60, 10)),
+        generator.integers(0, 3, 60),
+        generator.permutation(60),
+    )
     model = BroadLearningClassifier(**SMALL, dtype="float32", ridge=1.0).fit(X, y)
     found, wanted = model.decision_function(X[order]), model.decision_function(X)[order]
     assert abs(found - wanted).max() < 1e-5 * abs(wanted).max()

@@ -70,8 +70,8 @@ def seeded(device="cpu", seed=0) -> torch.Generator:
 
 def random(device, *shapes):
     """Normal numbers, the same on every device and in every dtype."""
-    g = seeded()
-    drawn = [torch.randn(s, generator=g, dtype=torch.float64) for s in shapes]
+    generator = seeded()
+    drawn = [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
     return [x.to(**on(device)) for x in drawn]
 
 

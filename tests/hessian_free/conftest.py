@@ -28,12 +28,14 @@ def split(x):
 
 def small_net(widths=(5, 4, 3, 4, 5), activations=None, *, seed=0):
     """An autoencoder in float64 with dense weights and biases."""
-    g = seeded(seed)
-    net = Autoencoder(widths, activations=activations, dtype=torch.float64, generator=g)
+    generator = seeded(seed)
+    net = Autoencoder(
+        widths, activations=activations, dtype=torch.float64, generator=generator
+    )
     with torch.no_grad():
         for W in net.parameters():
-            W.normal_(0, 0.8, generator=g)
-            W[-1].normal_(0, 0.3, generator=g)
+            W.normal_(0, 0.8, generator=generator)
+            W[-1].normal_(0, 0.3, generator=generator)
     return net
 
 

@@ -30,8 +30,8 @@ def test_the_code_is_the_middle_layer():
 
 
 def test_sparse_weights():
-    g = seeded()
-    net = Autoencoder((400, 300, 6, 300, 400), generator=g)
+    generator = seeded()
+    net = Autoencoder((400, 300, 6, 300, 400), generator=generator)
     values = []
     for W in net.parameters():
         m = len(W) - 1
@@ -43,7 +43,7 @@ def test_sparse_weights():
     values = torch.cat(values).detach()
     assert abs(float(values.std()) / 1.5 - 1) < 4 / (2 * len(values)) ** 0.5
     assert abs(float(values.mean())) < 4 * 1.5 / len(values) ** 0.5
-    more = Autoencoder((400, 30, 400), incoming=20, std=0.5, generator=g)
+    more = Autoencoder((400, 30, 400), incoming=20, std=0.5, generator=generator)
     assert ((next(more.parameters()) != 0).sum(0) == 20).all()
 
 

@@ -67,8 +67,8 @@ def test_the_batch_asked_for_has_the_noise_asked_for():
     n = next_batch_size(V, g2, N, theta)
     assert 2 < n < N
     G = per_example_gradients(net, X, X)
-    g = seeded()
-    rows = (torch.randperm(N, generator=g)[:n] for _ in range(3000))
+    generator = seeded()
+    rows = (torch.randperm(N, generator=generator)[:n] for _ in range(3000))
     errors = [(G[S].mean(0) - G.mean(0)).square().sum() for S in rows]
     mean = torch.stack(errors).mean()
     assert abs(mean / (theta**2 * g2) - 1) < 0.15  # n is whole: a step of 1 / n

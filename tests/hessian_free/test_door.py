@@ -138,16 +138,16 @@ def test_refuses_before_anything_is_changed(case, where):
     if where in ("validation", "chunk"):
         match = match.replace("inputs must", f"{where} must")
         given, more = good, {where: data[0] if len(data) == 1 else data}
-    g = seeded()
+    generator = seeded()
     kinds = [MartensHF(model, **options)]
     if where in ("batch", "validation"):
         bare = HessianFree(model, preconditioner="none", **options)
-        kinds = [HessianFree(model, generator=g, **options), bare]
-    before = state(model, g)
+        kinds = [HessianFree(model, generator=generator, **options), bare]
+    before = state(model, generator)
     for made in kinds:
         with pytest.raises((ValueError, TypeError), match=match):
             made.step(*given, **more)
-        assert all(map(torch.equal, before, state(model, g))) and not made.state
+        assert all(map(torch.equal, before, state(model, generator))) and not made.state
 
 
 class Distances(nn.Linear):

@@ -24,8 +24,12 @@ from .conftest import gauss_newton, rand, relative, small_net
 def make(seed=0, **options):
     net = small_net(seed=seed)
     start = {"damping": 0.5, "damping_decay": 0.9, "atol": 1e-13, "maxiter": 200}
-    g = seeded(seed)
-    return net, HessianFree(net, generator=g, **start | options), rand(20, 5, seed=seed)
+    generator = seeded(seed)
+    return (
+        net,
+        HessianFree(net, generator=generator, **start | options),
+        rand(20, 5, seed=seed),
+    )
 
 
 def test_a_step_is_the_damped_gauss_newton_step():

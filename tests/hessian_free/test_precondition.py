@@ -53,9 +53,9 @@ def test_jacobi_makes_the_diagonal_equal():
 
 def test_none_is_none_and_draws_nothing():
     _, _, point = a_point()
-    g = seeded()
-    assert diagonal_preconditioner(point, "none", generator=g) is None
-    assert torch.equal(g.get_state(), seeded().get_state())
+    generator = seeded()
+    assert diagonal_preconditioner(point, "none", generator=generator) is None
+    assert torch.equal(generator.get_state(), seeded().get_state())
 
 
 def test_jacobi_needs_damping():

@@ -28,18 +28,18 @@ DAMPING = {"damping": 1.0, "damping_decay": 0.8}
 MEAN_IMAGE = float((V - X.mean(0)).square().sum(1).mean())  # its error
 
 
-def digits_net(g, *hidden):
-    return Autoencoder((64, *hidden, 64), generator=g, dtype=torch.float64)
+def digits_net(generator, *hidden):
+    return Autoencoder((64, *hidden, 64), generator=generator, dtype=torch.float64)
 
 
 def begun(settings=None, **options):
     """A net, and its training to come."""
-    g = seeded()
-    net = digits_net(g, 24, 8, 24)
+    generator = seeded()
+    net = digits_net(generator, 24, 8, 24)
     stops = {"maxiter": 40, "patience": 20}
     optimizer = HessianFree(net, **DAMPING, **stops, generator=seeded(100))
     settings = settings or Settings(max_batch_size=400)
-    data = {"validation": V, "test": T, "batch_size": 50, "generator": g}
+    data = {"validation": V, "test": T, "batch_size": 50, "generator": generator}
     return net, train(net, optimizer, X, **data, settings=settings, **options)
 
 
@@ -77,11 +77,11 @@ def test_the_same_seed_gives_the_same_trace():
 def test_the_preconditioner_does_not_change_the_batches():
     seen = []
     for kind in ("random_signs", "none"):
-        g, options = seeded(), {"preconditioner": kind, "generator": seeded(1)}
-        net = digits_net(g, 8)
-        data = {"validation": V, "batch_size": 10, "steps": 3, "generator": g}
+        generator, options = seeded(), {"preconditioner": kind, "generator": seeded(1)}
+        net = digits_net(generator, 8)
+        data = {"validation": V, "batch_size": 10, "steps": 3, "generator": generator}
         list(train(net, HessianFree(net, maxiter=2, **options), X[:100], **data))
-        seen.append(g.get_state())
+        seen.append(generator.get_state())
     assert torch.equal(*seen)
 
 
@@ -96,10 +96,15 @@ def test_a_batch_has_distinct_rows_and_noise_leaves_the_targets():
 
 
 def test_targets_other_than_the_inputs():
-    g, rows = seeded(), X[:200]
-    net = digits_net(g, 16)
-    optimizer = HessianFree(net, **DAMPING, maxiter=20, generator=g)
-    options = {"targets": 1 - rows, "batch_size": 100, "steps": 10, "generator": g}
+    generator, rows = seeded(), X[:200]
+    net = digits_net(generator, 16)
+    optimizer = HessianFree(net, **DAMPING, maxiter=20, generator=generator)
+    options = {
+        "targets": 1 - rows,
+        "batch_size": 100,
+        "steps": 10,
+        "generator": generator,
+    }
     records = list(train(net, optimizer, rows, validation=(V, 1 - V), **options))
     last = records[-1].validation_error
     assert math.isclose(last, squared_error(net, V, 1 - V), rel_tol=1e-12)
@@ -108,10 +113,10 @@ def test_targets_other_than_the_inputs():
 
 @pytest.mark.parametrize(("gradient", "used"), [("full", 500), ("batch", 125)])
 def test_martens_on_digits(gradient, used):
-    g = seeded()
-    net = digits_net(g, 24, 8, 24)
+    generator = seeded()
+    net = digits_net(generator, 24, 8, 24)
     optimizer = MartensHF(net, damping=3.0)
-    data = {"validation": V, "generator": g, "chunks": 4, "steps": 20}
+    data = {"validation": V, "generator": generator, "chunks": 4, "steps": 20}
     records = list(train_martens(net, optimizer, X, gradient=gradient, **data))
     assert [r.rows for r in records] == [used * r.step for r in records]
     assert all(r.n == 125 for r in records)

@@ -18,13 +18,13 @@ def autoencoder():
 
 def hf_step(preconditioner):
     net, X = autoencoder()
-    g = seeded(1)
+    generator = seeded(1)
     optimizer = hessian_free.HessianFree(
-        net, damping=0.3, maxiter=8, preconditioner=preconditioner, generator=g
+        net, damping=0.3, maxiter=8, preconditioner=preconditioner, generator=generator
     )
     optimizer.step(X)
     call = partial(optimizer.step, X, validation=X[:9])
-    kept = lambda: (list(net.parameters()), optimizer.state_dict(), g)  # noqa: E731
+    kept = lambda: (list(net.parameters()), optimizer.state_dict(), generator)  # noqa: E731
     return Walk(
         call, kept, {hessian_free.HessianFree.step: "1 2 3 4 5 6 7 8 A1 A2 B1 B2 B3"}
     )

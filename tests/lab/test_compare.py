@@ -103,10 +103,10 @@ def test_noise_on_the_gradient_reaches_every_rule_that_has_one(name, label):
 
 
 def test_noise_on_a_gradient_is_as_large_as_asked_for():
-    g = seeded()
-    gradient = 3.0 * torch.randn(100, 100, generator=g)
-    assert problem.disturbed(gradient, 0.0, g) is gradient
-    added = problem.disturbed(gradient, 0.5, g) - gradient
+    generator = seeded()
+    gradient = 3.0 * torch.randn(100, 100, generator=generator)
+    assert problem.disturbed(gradient, 0.0, generator) is gradient
+    added = problem.disturbed(gradient, 0.5, generator) - gradient
     assert float(added.norm() / gradient.norm()) == pytest.approx(0.5, rel=0.05)
     assert abs(float((added * gradient).mean())) < 0.1  # it knows nothing of it
 

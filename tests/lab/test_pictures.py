@@ -133,9 +133,9 @@ def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
     row, now = run(rtrl.water_rows, rtrl.WaterKnobs, steps=1, **turned)
     assert now.d.tolist() == [getattr(knobs, bar) for bar in rtrl.BARS]
     falling = np.argsort(-now.d, kind="stable")
-    d, g = torch.tensor(now.d[falling]), seeded()
+    d, generator = torch.tensor(now.d[falling]), seeded()
     L, R = optimal_low_rank(
-        torch.diag(d), knobs.rank, random_signs((5,), d, g)[falling]
+        torch.diag(d), knobs.rank, random_signs((5,), d, generator)[falling]
     )
     assert np.allclose(L @ R.mT, now.drawn[np.ix_(falling, falling)], atol=1e-12)
     assert row["noise"] == pytest.approx(row["theorem"], abs=1e-9)
@@ -160,9 +160,9 @@ def test_regions_are_the_rules_predictions(rules, monkeypatch):
     monkeypatch.setattr(live, "regions", lambda *a: looks.append(a) or regions(*a))
     shown = live.race_of(*rules)
     row, now = run(shown.rows, RaceKnobs, steps=4, label_noise=0.2)
-    outputs, g = looks[-1][0], seeded()
+    outputs, generator = looks[-1][0], seeded()
     noisy = RaceKnobs(label_noise=0.2)
-    *_, (X, y) = (live.draw(problem.fit, noisy, g) for _ in range(4))
+    *_, (X, y) = (live.draw(problem.fit, noisy, generator) for _ in range(4))
     assert (now.points == X[-live.SHOWN :].numpy()).all()
     assert (now.labels == y[-live.SHOWN :].numpy()).all()
     figure = shown.picture(now, now)

@@ -91,8 +91,8 @@ def test_turned_knobs_are_what_the_optimiser_goes_by(digits):
     model = network(digits, seed=3)
     rls = RLS(model, momentum=0.5, l1=1e-5, max_grad_norm=5.0, on_failure="reset")
     X, y = digits.fit.inputs, digits.fit.targets
-    g = seeded(3)
-    orders = [torch.randperm(len(X), generator=g) for _ in range(2)]
+    generator = seeded(3)
+    orders = [torch.randperm(len(X), generator=generator) for _ in range(2)]
     # 256 rows: the third step is of another epoch, the fourth of another size
     batches = [*orders[0].split(128), orders[1][:128], *orders[1][128:].split(8)]
     losses = []

@@ -21,18 +21,18 @@ ROWS = 6
 def network(hidden=7):
     """Two layers, the same at each call."""
     model = nn.Sequential(nn.Linear(5, hidden), nn.Tanh(), nn.Linear(hidden, 3))
-    g = seeded()
+    generator = seeded()
     with torch.no_grad():
         for p in model.parameters():
-            p.copy_(0.5 * torch.randn(p.shape, generator=g))
+            p.copy_(0.5 * torch.randn(p.shape, generator=generator))
     return model.double()
 
 
 def batch(seed=0):
     """Inputs and targets of a step."""
-    g = seeded(seed)
+    generator = seeded(seed)
     shapes = (ROWS, 5), (ROWS, 3)
-    return [torch.randn(*s, generator=g, dtype=torch.float64) for s in shapes]
+    return [torch.randn(*s, generator=generator, dtype=torch.float64) for s in shapes]
 
 
 def rls(model):
@@ -45,8 +45,8 @@ def hybrid(model):
 
 
 def newton(model):
-    g = seeded()
-    return HessianFree(model, damping=0.5, maxiter=8, generator=g)
+    generator = seeded()
+    return HessianFree(model, damping=0.5, maxiter=8, generator=generator)
 
 
 def martens(model):

@@ -38,8 +38,8 @@ def run(make, seed, spread=1.0, **options):
     """Train on digits for five epochs; the records."""
     torch.manual_seed(seed)
     model = nets.dense_network(64, 512, 10)
-    g = seeded(seed)
-    (X, y), options = digits("train"), {"epochs": 5, "generator": g, **options}
+    generator = seeded(seed)
+    (X, y), options = digits("train"), {"epochs": 5, "generator": generator, **options}
     options["test"] = digits("test")
     return list(train(model, make(model), spread * X, y, **options))
 
@@ -110,10 +110,10 @@ def test_a_run_is_the_loop_written_out():
     found, model, optimizer = records(make, epochs=2)
     twin = fcs()
     other = make(twin)
-    g, losses, norms = seeded(3), [], []
+    generator, losses, norms = seeded(3), [], []
     X, y = data()
     for _ in range(2):
-        for rows in torch.randperm(20, generator=g).split(8):
+        for rows in torch.randperm(20, generator=generator).split(8):
             target = nn.functional.one_hot(y[rows], 3).double()
             losses.append(take(twin, other, X[rows], target).item())
             norms.append(other.gradient_norm.item())

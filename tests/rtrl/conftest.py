@@ -20,10 +20,10 @@ B, D_X, N = 3, 2, 3  # sequences, input width, units
 
 def make_cell(kind, input_size, hidden_size, *, seed=0, scale=0.4, dtype=torch.float64):
     """Return a cell with weights, bias row included, large enough to matter."""
-    g = seeded(seed)
-    cell = CELLS[kind](input_size, hidden_size, generator=g, dtype=dtype)
+    generator = seeded(seed)
+    cell = CELLS[kind](input_size, hidden_size, generator=generator, dtype=dtype)
     with torch.no_grad():
-        cell.weight.normal_(0, scale, generator=g)
+        cell.weight.normal_(0, scale, generator=generator)
     return cell
 
 

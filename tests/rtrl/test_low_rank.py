@@ -55,8 +55,8 @@ whole = st.integers
 @settings(max_examples=60)
 @given(whole(2, 8), whole(1, 7), st.floats(0, 8), whole(0, 3), whole(0, 999))
 def test_variance_on_random_graded_and_deficient(q, rank, grading, missing, seed):
-    g = seeded(seed)
-    d = torch.rand(q, generator=g, dtype=torch.float64)
+    generator = seeded(seed)
+    d = torch.rand(q, generator=generator, dtype=torch.float64)
     d = d * 10 ** (-grading * torch.arange(q, dtype=torch.float64) / q)
     d[q - min(missing, q) :] = 0
     d = d.sort(descending=True).values
@@ -104,11 +104,11 @@ def test_mixing_draws_from_the_given_generator_only():
 
 
 def frame_cases():
-    g = seeded()
+    generator = seeded()
     for i in range(60):
-        N = int(torch.randint(2, 257, (), generator=g))
-        r = int(torch.randint(1, min(N, 17), (), generator=g))
-        d = torch.rand(N, generator=g, dtype=torch.float64) ** (1 + i % 5)
+        N = int(torch.randint(2, 257, (), generator=generator))
+        r = int(torch.randint(1, min(N, 17), (), generator=generator))
+        d = torch.rand(N, generator=generator, dtype=torch.float64) ** (1 + i % 5)
         if i % 4 == 0:  # running sums that hit integers exactly, equal entries
             d = (4 * d).round() / 4
         if i % 6 == 0:

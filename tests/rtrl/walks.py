@@ -30,10 +30,10 @@ def learner(name, cell=rtrl.RHNCell):
 
 def low_rank():
     (C,) = random((5, 4))
-    g = seeded(1)
-    call = partial(rtrl.optimal_low_rank, C, 2, generator=g)
+    generator = seeded(1)
+    call = partial(rtrl.optimal_low_rank, C, 2, generator=generator)
     shows = {rtrl.optimal_low_rank: "1 2 3", mixing_matrix: "1 2 3 4"}
-    return Walk(call, lambda: (C, g), shows)
+    return Walk(call, lambda: (C, generator), shows)
 
 
 WALKS = {

@@ -48,11 +48,11 @@ def world_of(mesh):
 
 def images():
     """60 inputs, three classes by name of which a worker's share may miss one."""
-    g = np.random.default_rng(1)
-    X = g.normal(size=(60, 8))
+    generator = np.random.default_rng(1)
+    X = generator.normal(size=(60, 8))
     y = np.array(["b", "c", "a"])[np.digitize(X[:, 0] + X[:, 1] ** 2, [0.3, 1.2])]
     order = np.argsort(y, kind="stable")
-    return X[order], y[order], g.normal(size=(20, 8))
+    return X[order], y[order], generator.normal(size=(20, 8))
 
 
 def grown(model, X, y, new):

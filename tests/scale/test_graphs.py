@@ -63,11 +63,13 @@ def setting():
 
     The state exchanges its place with that of a buffer.
     """
-    g = seeded()
-    learner = SimpleNamespace(generator=g, state=torch.zeros(3), _work=torch.ones(3))
+    generator = seeded()
+    learner = SimpleNamespace(
+        generator=generator, state=torch.zeros(3), _work=torch.ones(3)
+    )
 
     def step(x):
-        noise = torch.randn(3, generator=g)
+        noise = torch.randn(3, generator=generator)
         torch.add(0.9 * learner.state, x + noise, out=learner._work)
         learner.state, learner._work = learner._work, learner.state
         return (learner.state.sum(),)

@@ -21,8 +21,8 @@ class Part:
     """Some of the sequences of a task, which runs as a whole on every worker."""
 
     def __init__(self, part):
-        g = seeded(2)
-        self.task = CopyTask(B, generator=g, dtype=torch.float64, level=3)
+        generator = seeded(2)
+        self.task = CopyTask(B, generator=generator, dtype=torch.float64, level=3)
         self.task.error = 0.16  # so that the level rises soon
         self.part = part
 
@@ -42,9 +42,9 @@ def run(rank, world, kind, name, optimizer=torch.optim.SGD):
     """Weights, losses and levels of a few steps; ``world`` None: in one process."""
     part = slice(0, B) if world is None else PARTS[rank]
     cell = make_cell(kind, V, N)
-    g = seeded(rank)
+    generator = seeded(rank)
     b = len(range(B)[part])
-    learner = LEARNERS[name].make(cell, RANK, batch_size=b, generator=g)
+    learner = LEARNERS[name].make(cell, RANK, batch_size=b, generator=generator)
     # The signs that a learner of all sequences would draw for these ones.
     h = seeded(5)
     learner._signs = lambda *shape: random_signs((B, *shape), learner.state, h)[part]
@@ -86,8 +86,8 @@ def test_workers_end_with_what_one_process_has(workers):
 
 def refused(rank, world, name, diverged=False):
     """What a run says, of equal generators, or of a loss that is not finite on one."""
-    cell, g = make_cell("rhn", V, N), seeded(rank * diverged)
-    learner = LEARNERS[name].make(cell, RANK, batch_size=2, generator=g)
+    cell, generator = make_cell("rhn", V, N), seeded(rank * diverged)
+    learner = LEARNERS[name].make(cell, RANK, batch_size=2, generator=generator)
     readout, task = Readout(N, V).double(), CopyTask(2, dtype=torch.float64)
     records = train(learner, readout, task, workers=of_group())
     try:

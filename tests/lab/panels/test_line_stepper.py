@@ -35,8 +35,10 @@ def summed(n):
 
 
 def rls_walk():
-    g = seeded()
-    x, gradient, theta = (torch.randn(s, generator=g) for s in (6, (3, 6), (3, 6)))
+    generator = seeded()
+    x, gradient, theta = (
+        torch.randn(s, generator=generator) for s in (6, (3, 6), (3, 6))
+    )
     rule = {"velocity": torch.zeros(3, 6), "momentum": 0.5, "l1": 0.1}
     return LineStepper(rls_step, theta, torch.eye(6), x, gradient, **rule)
 
