@@ -202,13 +202,13 @@ WEIGHTS = {
     "labkit/rls": (11_000, 10_997),
     "labkit/bpls": (10_000, 8_697),
     "labkit/hessian_free": (15_500, 15_492),
-    "labkit/broad": (17_500, 15_958),
+    "labkit/broad": (17_500, 15_962),
     "labkit/rtrl": (19_500, 19_102),
     "labkit/instruments": (8_500, 8_491),
     "labkit/theorems": (8_000, 7_586),
     "labkit/scale": (5_700, 3_514),
     "labkit/*.py": (2_500, 2_451),
-    "= core": (98_000, 92_288),
+    "= core": (98_000, 92_292),
     "labkit/lab/panels": (30_000, 29_816),
     "labkit/lab/books": (29_000, 28_992),
     "labkit/lab/exercises": (13_000, 7_868),
@@ -222,7 +222,7 @@ WEIGHTS = {
     "docs": (2_300, 2_247),
     "tests of core and root": (140_000, 125_349),
     "= tests": (205_000, 204_996),
-    "= all": (450_000, 434_438),
+    "= all": (450_000, 434_442),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 95, "= lab": 122, "= reproduction": 36, "= benchmarks": 21}

@@ -93,7 +93,7 @@ def check_factored(blocks: list[tuple[Tensor, Tensor]], offset: int = 0) -> None
     """
     # An infinite pivot would pass: LAPACK only looks for nan and what is not positive.
     infos = [
-        torch.where(S.trace().isinf(), S.diagonal().argmax() + 1, info)
+        torch.where(S.diagonal().amax().isinf(), S.diagonal().argmax() + 1, info)
         for S, info in blocks
     ]
     infos = torch.stack(infos).tolist()
