@@ -111,7 +111,9 @@ def runs_of(study: Study, units: set[str], folder: Path) -> tuple[set[int], set[
     rows = rows[rows["unit"].isin(units)]
     if ("look" in rows and rows["look"].isna().all()) or "seed" not in rows:
         return {1}, units
-    counts = rows.groupby("label")["seed"].transform("nunique")
+    # Networks that are trained from other weights are runs, whatever a label names.
+    labels = rows["label"].str.split(", weights").str[0]
+    counts = rows.groupby(labels)["seed"].transform("nunique")
     return set(counts), set(rows["unit"][counts == counts.min()])
 
 

@@ -11,9 +11,13 @@ from reproduction.judges import Judged, by_label, words
 
 
 def named(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows whose labels are the paper's: TBPTT-25, KF-RTRL for 1-KF-AVG."""
+    """Return rows whose labels are the paper's: TBPTT-25, KF-RTRL for 1-KF-AVG.
+
+    Rows without a seed are of the first one.
+    """
     names = {r"^(\d+)-TBPTT": r"TBPTT-\1", "^1-KF-AVG": "KF-RTRL"}
-    return rows.assign(label=rows["label"].replace(names, regex=True))
+    rows = rows.assign(label=rows["label"].replace(names, regex=True))
+    return rows.fillna({"seed": 0})
 
 
 def in_words(values: pd.Series, digits: int = 1) -> str:

@@ -187,7 +187,7 @@ def cosines(
     held = inside(bounds, near) if near else above(bounds, level)
     if not near and abs(difference["mean"]) <= TRIFLE:
         held = UNDECIDED
-    networks = rows["seed"].nunique() if "seed" in rows else 1
+    networks = rows["seed"].nunique()
     yield claim, measured, held if one_network else of_runs(held, networks)
 
 
