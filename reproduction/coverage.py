@@ -113,7 +113,8 @@ def runs_of(study: Study, units: set[str], folder: Path) -> tuple[set[int], set[
         return {1}, units
     # Networks that are trained from other weights are runs, whatever a label names.
     labels = rows["label"].str.split(", weights").str[0]
-    counts = rows.groupby(labels)["seed"].transform("nunique")
+    groups = rows.groupby([labels, rows.get("units", labels)])
+    counts = groups["seed"].transform("nunique")
     return set(counts), set(rows["unit"][counts == counts.min()])
 
 

@@ -112,14 +112,15 @@ def figures(rows: pd.DataFrame, charts: Sequence[Chart]) -> dict[int, str]:
 
 
 def curve_of(runs: pd.DataFrame, view: View) -> MeanCurve:
-    """Return the mean curve of the runs of a label."""
+    """Return the mean curve of the runs of a label, each look of a seed once."""
     runs = runs if "seed" in runs else runs.assign(seed=0)
     count, whole = runs["seed"].nunique(), finished(runs)
     seeds = whole["seed"].nunique()
     note = " (1 run)" if count == 1 else ""
     note = f" ({count - seeds} of {count} runs failed)" if seeds < count else note
     key = "look" if "look" in runs else view.x  # passes differ from seed to seed
-    looks = whole.dropna(subset=[view.y]).groupby(key)
+    whole = whole.dropna(subset=[view.y]).drop_duplicates(["seed", key], keep="last")
+    looks = whole.groupby(key)
     looks = looks.filter(lambda look: len(look) >= seeds).groupby(key)
     x, y, sd = looks[view.x].mean(), looks[view.y].mean(), looks[view.y].std()
     return MeanCurve(x.to_numpy(), y.to_numpy(), sd.fillna(0.0).to_numpy(), note)

@@ -1,5 +1,6 @@
 """Pages of results, one for each paper, with verdicts and the commands to check."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from reproduction.studies import Study, find_studies, find_study, studies
 PAPERS = tomllib.loads(Path(__file__).with_name("papers.toml").read_text("utf-8"))
 MADE = "<!-- made by `labkit reproduce pages` from results; not edited by hand -->"
 READING = (
+    "<details><summary>How to read the tables and figures</summary>\n\n"
     "The column *whose* says whether a claim is the paper's, an identity (true by its "
     "formulas), of one reading of the text, or ours. A verdict judges the claim at the "
     "size that was run, by the criterion under its table; p is the p-value where two "
@@ -22,7 +24,7 @@ READING = (
     " as after an epoch; ± is one standard deviation over the runs unless a table says "
     "otherwise, and so are the bands of the figures; a curve of one run is marked so. "
     "Dashed lines and circles are the paper's numbers. Seconds are of the machine and "
-    "load named."
+    "load named.\n\n</details>"
 )
 LEGEND = (
     "✔ yes, ✘ no; ≈ not contradicted: fewer than three runs, too few to decide (a claim"
@@ -33,11 +35,6 @@ LEGEND = (
     "fewer runs, *reduced* a smaller one, and *exact* what formulas or counts decide. "
     "What a decision would cost is computed from the recorded seconds: for as many runs"
     " again, or for those missing to three."
-)
-HOW_TO_READ = (
-    "<details><summary>How to read the tables and figures</summary>",
-    READING,
-    "</details>",
 )
 
 
@@ -54,7 +51,7 @@ def pages(folder: Path) -> dict[str, str]:
             shown = items[items["paper"] == paper]
             parts += [tally(shown), *claimed(shown), chance(tests)]
             parts += [f"**{head}** {about[key]}" for key, head in TOLD.items()]
-        parts += HOW_TO_READ
+        parts.append(READING)
         for each in own:
             rows = results.frame(each, folder)
             charts = each.views if len(rows) else ()
@@ -212,20 +209,17 @@ def section(
     missing = f"; not run: {left}" if left else ""
     yield f"Units done: {len(done)} of {len(each.units)}{missing}."
     yield table_of(each.table(rows))
-    if each.views:
-        yield " ".join(f"![{each.shows}]({path})" for path in drawn)
+    yield " ".join(f"![{each.shows}]({path})" for path in drawn)
     found = tests[tests.index.get_level_values(0) == each.name]
     if len(found):
         names = [show.CLAIM, "measured here", "whose", "verdict", "p", "Holm"]
-        shown = found.copy()
-        for name in ("p", "Holm"):
-            shown[name] = [
-                f"{value:.2g}" if value == value else "" for value in found[name]
-            ]
+        shown, levels = found.copy(), ["p", "Holm"]
+        shown[levels] = found[levels].map("{:.2g}".format, na_action="ignore")
         yield grid(names, shown[names].values.tolist())
     yield f"Criterion: {each.criterion}."
-    head = "<details><summary>How these units were run</summary>"
-    yield "\n\n".join([head, run_how(done), "</details>"])
+    yield "<details><summary>How these units were run</summary>"
+    yield run_how(done)
+    yield "</details>"
 
 
 def run_how(done: Mapping[str, Mapping]) -> str:
@@ -269,12 +263,7 @@ def text(study: Study, folder: Path) -> str:
 
 def anchor(each: Study) -> str:
     """Return the anchor that Markdown makes of a heading."""
-    kept = "".join(
-        character
-        for character in heading(each).lower()
-        if character.isalnum() or character in " -"
-    )
-    return kept.replace(" ", "-")
+    return re.sub(r"[^\w -]", "", heading(each).lower()).replace(" ", "-")
 
 
 def table_of(frame: pd.DataFrame) -> str:

@@ -13,11 +13,11 @@ from reproduction.judges import Judged, by_label, words
 def named(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows whose labels are the paper's: TBPTT-25, KF-RTRL for 1-KF-AVG.
 
-    Rows without a seed are of the first one.
+    Rows without a seed are of the first one, those without units of 256.
     """
     names = {r"^(\d+)-TBPTT": r"TBPTT-\1", "^1-KF-AVG": "KF-RTRL"}
     rows = rows.assign(label=rows["label"].replace(names, regex=True))
-    return rows.fillna({"seed": 0})
+    return rows.fillna({"seed": 0, "units": 256})
 
 
 def in_words(values: pd.Series, digits: int = 1) -> str:
