@@ -91,12 +91,16 @@ def competitor(
 ) -> list[dict]:
     """Train by gradient descent on single images; return a look after every epoch.
 
-    Runs with the seeds of ``more`` are trained at the same time, each on its own images
+    With the method ``bpls`` they are after every walk of BPLS, from number 0. Else runs
+    with the seeds of ``more`` are trained at the same time, each on its own images
     and from its own weights, which reads them in the order of the first. The state is
     saved after each epoch, in less than 600 kB a run, and continues from there to the
     same bits.
     """
     seeds = (seed, *more)
+    if method == "bpls":
+        found = walks(checkpoint, data=data, hidden=hidden, seeds=seeds)
+        return [row | {"label": f"BPLS, {data}"} for row in found]
     fits, tests = zip(
         *(split(data, each, torch.float32) for each in seeds), strict=True
     )

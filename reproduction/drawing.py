@@ -175,8 +175,11 @@ def svg(
         for x, y in pairs:
             place = f'cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="3.5"'
             parts.append(f'<circle {place} fill="white" stroke="{style[name][1]}"/>')
-    keys = {name: each.note for name, each in curves.items() if name in drawn}
-    keys |= {name: each.note for name, each in curves.items() if "failed" in each.note}
+    keys = {
+        name: each.note
+        for name, each in curves.items()
+        if name in drawn or "failed" in each.note
+    }
     keys |= {name: "" for name in lines if name not in drawn}
     if points:
         keys[CIRCLES] = ""

@@ -152,10 +152,9 @@ def covered(items: pd.DataFrame) -> Iterator[str]:
     yield MADE
     yield "# What the papers claim, and what was shown"
     yield table_of(coverage.counts(items))
-    for paper, about in PAPERS.items():
-        own = items[items["paper"] == paper]
-        if "ask" in about:
-            yield f"## {about['title']}"
+    for paper, own in items.groupby("paper", sort=False):
+        if paper != "compare":
+            yield f"## {PAPERS[paper]['title']}"
             yield from claimed(own)
 
 
@@ -169,11 +168,10 @@ def index(items: pd.DataFrame) -> Iterator[str]:
         "list` shows the studies, `run` carries out units that are not done, `show` "
         "prints what the pages have. The numbers are in `reproduction/results/`."
     )
-    lines = []
-    for paper, about in PAPERS.items():
-        own = items[items["paper"] == paper]
-        lines.append(f"- [{about['title']}]({paper}.md): {tally(own)}")
-    yield "\n".join(lines)
+    yield "\n".join(
+        f"- [{PAPERS[paper]['title']}]({paper}.md): {tally(own)}"
+        for paper, own in items.groupby("paper", sort=False)
+    )
 
 
 def section(
