@@ -13,8 +13,8 @@ def test_a_run_beside_others_is_that_run_alone(tmp_path):
     alone = bpls.competitor(Checkpoint(tmp_path / "a"), **unit, seed=1)
     both = bpls.competitor(Checkpoint(tmp_path / "b"), **unit, seed=1, more=[2])
     for here, there in zip(both[::2], alone, strict=True):
-        same = "label", "seed", "look"
-        assert [here[name] for name in same] == [there[name] for name in same]
+        for name in ("label", "seed", "look"):
+            assert here[name] == there[name]
         for part in ("train", "test"):  # one image of 200 or 100 may be on another side
             assert here[part] == pytest.approx(there[part], abs=1.01)
     assert [row["seed"] for row in both] == [1, 2, 1, 2]
@@ -26,11 +26,14 @@ def test_a_run_beside_others_is_that_run_alone(tmp_path):
 def test_a_run_that_is_cut_off_goes_on_to_the_same_bits(method, more, tmp_path):
     unit = UNIT | {"method": method, "seed": 0, "more": more}
     whole = bpls.competitor(Checkpoint(tmp_path / "a"), **unit, epochs=3)
-    begun = Checkpoint(tmp_path / "b", every=0)
-    bpls.competitor(begun, **unit, epochs=2)
+    bpls.competitor(Checkpoint(tmp_path / "b", every=0), **unit, epochs=2)
     rows = bpls.competitor(Checkpoint(tmp_path / "b"), **unit, epochs=3)
     assert rows == whole
-    state = tmp_path / "b/state.pt"
     # 64 inputs here, 784 there; a step's state grows with the weights alone
-    most = 1_500_000 * (1 + len(more))
-    assert state.stat().st_size * 784 / 64 < most
+    size = (tmp_path / "b/state.pt").stat().st_size * 784 / 64
+    assert size < 1_500_000 * (1 + len(more))
+
+
+def test_bpls_is_done_like_a_rival(tmp_path):
+    rows = bpls.competitor(Checkpoint(tmp_path), **UNIT, method="bpls", seed=1)
+    assert rows[0]["label"] == "BPLS, digits"

@@ -15,9 +15,12 @@ from tests.draws import randn, seeded
 
 X, y = blobs()
 BEFORE = start(4, 6, 3)
-SGD, ADAM, ADAGRAD = torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad
-METHODS = {"adam": ADAM, "adagrad": ADAGRAD, "sgd": SGD}
-METHODS |= {"nag": partial(SGD, momentum=0.9, nesterov=True)}
+METHODS = {
+    "adam": torch.optim.Adam,
+    "adagrad": torch.optim.Adagrad,
+    "sgd": torch.optim.SGD,
+    "nag": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
+}
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 60, 128])
@@ -26,11 +29,10 @@ METHODS |= {"nag": partial(SGD, momentum=0.9, nesterov=True)}
     [*((name, {}) for name in METHODS), ("nag", {"momentum": 0.5})],
 )
 def test_descent_is_torch_optim(name, given, batch_size):
-    options = {"optimizer": name, "lr": 1e-2, "epochs": 2, "generator": seeded(5)}
-    options |= given
+    options = {"optimizer": name, "lr": 1e-2, "epochs": 2, "batch_size": batch_size}
     steps = [
         (s.epoch, [W.clone() for W in s.weights])
-        for s in descend(X, y, BEFORE, batch_size=batch_size, **options)
+        for s in descend(X, y, BEFORE, generator=seeded(5), **options, **given)
     ]
     assert len(steps) == 2 * math.ceil(60 / batch_size) and steps[-1][0] == 2
     W1, W2 = (W.clone().requires_grad_() for W in BEFORE)
@@ -52,8 +54,8 @@ def test_descent_of_runs_with_samples_of_their_own_is_each_run_alone(name, label
     given = {"optimizer": name, "batch_size": 7, "epochs": 2}
     *_, together = descend(inputs, wanted, weights, generator=seeded(5), **given)
     for run in range(3):
-        own = inputs[run], wanted[run], [W[run] for W in weights]
-        *_, alone = descend(*own, generator=seeded(5), **given)
+        first, own = [W[run] for W in weights], wanted[run]
+        *_, alone = descend(inputs[run], own, first, generator=seeded(5), **given)
         assert_all_close([W[run] for W in together.weights], alone.weights)
 
 
@@ -63,7 +65,7 @@ def test_descent_of_many_runs_at_once_is_each_run_alone():
     before = tuple(W.expand(2, *W.shape) for W in start(*SIZES, runs=(3,)))
     options = {"output": "sigmoid", "epochs": 4, "lr": 1e-2}
     *_, together = descend(toy.X, Y, before, generator=seeded(2), **options)
-    weights = tuple(W[1, 2] for W in before)
-    *_, alone = descend(toy.X, Y[1, 2], weights, generator=seeded(2), **options)
+    first = [W[1, 2] for W in before]
+    *_, alone = descend(toy.X, Y[1, 2], first, generator=seeded(2), **options)
     assert together.epoch == alone.epoch == 4
     assert_all_close([W[1, 2] for W in together.weights], alone.weights)

@@ -18,17 +18,38 @@ from reproduction.criteria import NOT_CONTRADICTED, SEEDS
 from reproduction.studies import studies
 
 STUDIES = studies()
-NAMES = {"unit", "label", "seed", "look", "columns", "units", "step", "passes", "trial"}
-NAMES |= {"data", "part", "values", "failed", "lost", "cosine_sd", "operations"}
-NAMES |= {"paper, time", "paper, space", "relative_variance", "pivot"}
+NAMES = {
+    "unit",
+    "label",
+    "seed",
+    "look",
+    "columns",
+    "units",
+    "step",
+    "passes",
+    "trial",
+    "data",
+    "part",
+    "values",
+    "failed",
+    "lost",
+    "cosine_sd",
+    "operations",
+    "paper, time",
+    "paper, space",
+    "relative_variance",
+    "pivot",
+}
 STEPS = 30  # of rls/seconds, which stand there as seeds: a run is a unit
 GROUPS = ("label", "units", "data")
 NUMBER = r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])"
 
 
 # Not run yet: the rows of a smaller run of the same methods
-ROWS_OF = {"rls/fig2b-full": "rls/fig2b-longer"}
-ROWS_OF |= {"hessian_free/table2-mnist": "hessian_free/table2-usps"}
+ROWS_OF = {
+    "rls/fig2b-full": "rls/fig2b-longer",
+    "hessian_free/table2-mnist": "hessian_free/table2-usps",
+}
 
 
 def recorded(name):
