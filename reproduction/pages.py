@@ -211,8 +211,8 @@ def section(
     found = tests[tests.index.get_level_values(0) == each.name]
     if len(found):
         names = [show.CLAIM, "measured here", "whose", "verdict", "p", "Holm"]
-        shown, levels = found.copy(), ["p", "Holm"]
-        shown[levels] = found[levels].map("{:.2g}".format, na_action="ignore")
+        shown, columns = found.copy(), ["p", "Holm"]
+        shown[columns] = found[columns].map("{:.2g}".format, na_action="ignore")
         yield grid(names, shown[names].values.tolist())
     yield f"Criterion: {each.criterion}."
     yield "<details><summary>How these units were run</summary>"
