@@ -87,13 +87,17 @@ def test_what_listens_but_is_no_scheduler_is_refused(place, monkeypatch):
 
 
 def test_runs_are_every_combination_under_unique_names(place):
-    values = {"corpus": ["text", "ptb"], "rate": ["1e-9", 0.5, 1e-9]}
-    values["rank"] = np.int64(3)
+    values = {
+        "corpus": "text",
+        "shuffle": [True, False],
+        "rate": ["1e-9", 0.5, 1e-9],
+        "rank": np.int64(3),
+    }
     plans = prepare_sweep("tiny", values, "paper")
-    chosen = [(run.values["corpus"], run.values["rate"]) for run in plans]
-    assert chosen == [("text", 1e-9), ("text", 0.5), ("ptb", 1e-9), ("ptb", 0.5)]
+    chosen = [(run.values["shuffle"], run.values["rate"]) for run in plans]
+    assert chosen == [(True, 1e-9), (True, 0.5), (False, 1e-9), (False, 0.5)]
     assert {run.values["rank"] for run in plans} == {3}
-    assert plans[0].final.name == "0-corpus=text-rate=1e-09-rank=3-seed=0"
+    assert plans[0].final.name == "0-corpus=text-shuffle=True-rate=1e-09-rank=3-seed=0"
     assert len({run.final for run in plans}) == 4
     assert parse_values("seed", "-2:1,7") == [-2, -1, 0, "7"]
 
